@@ -15,12 +15,21 @@ from pathlib import Path
 from pool.errors import InvalidConfig, PoolError
 from pool.wire.texts import is_utf8
 
-__all__ = ["EndpointInUse", "EndpointLock", "default_endpoint", "holder", "ipc_path", "prepare_folder"]
+__all__ = [
+    "ENDPOINT_VARIABLE",
+    "EndpointInUse",
+    "EndpointLock",
+    "default_endpoint",
+    "holder",
+    "ipc_path",
+    "prepare_folder",
+]
 
 # sun_path is 108 bytes with its final NUL; the workers' socket adds this to the clients' path.
 WORKERS_SUFFIX = ".workers"
-ARENAS_SUFFIX = ".arenas"  # of the socket on which memory is lent
+MEMORY_SUFFIX = ".memory"  # of the socket on which memory is lent
 MAX_PATH_BYTES = 107
+ENDPOINT_VARIABLE = "POOL_ENDPOINT"  # of a client's environment: its pool, where the caller names none
 
 
 class EndpointInUse(PoolError):
@@ -44,13 +53,13 @@ def ipc_path(endpoint: str) -> Path:
     """The socket's path. Raises `InvalidConfig` where the endpoint is not a usable `ipc://` address."""
     if not endpoint.startswith("ipc:///") or endpoint.endswith("/") or "\0" in endpoint or not is_utf8(endpoint):
         raise InvalidConfig(
-            f"endpoint {endpoint!r}: expected ipc:// and an absolute path in UTF-8, as in ipc:///run/pool/pool.sock"
+            f"endpoint {endpoint!r}: write ipc:// and an absolute path in UTF-8, such as ipc:///run/pool/pool.sock"
         )
     path = endpoint.removeprefix("ipc://")
     length = len(os.fsencode(path)) + len(WORKERS_SUFFIX)
     if length > MAX_PATH_BYTES:
         excess = length - MAX_PATH_BYTES
-        raise InvalidConfig(f"endpoint {endpoint!r}: the path is {excess} bytes longer than a Unix socket's may be")
+        raise InvalidConfig(f"endpoint {endpoint!r}: the path is {excess} bytes too long for a Unix socket")
     return Path(path)
 
 
@@ -67,7 +76,7 @@ def prepare_folder(path: Path) -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise InvalidConfig(f"endpoint folder {folder}: belongs to uid {status.st_uid}, not to uid {os.getuid()}")
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        raise InvalidConfig(f"endpoint folder {folder}: others may write into it; chmod 0700 {folder}")
+        raise InvalidConfig(f"endpoint folder {folder}: other users may write into it; run chmod 0700 {folder}")
 
 
 class EndpointLock:
@@ -93,7 +102,7 @@ class EndpointLock:
                     continue
                 raise EndpointInUse(
                     f"a pool is already running at ipc://{socket_path} (pid {pid or 'unknown'}); `pool stop` ends it,"
-                    " another endpoint in [pool] runs beside it"
+                    " to run a second one, set another endpoint in [pool]"
                 ) from None
             if self._is_current():
                 break

@@ -14,6 +14,7 @@
         └── InvalidConfig    the configuration file
 
 Each class says who is to blame (`blame`) and each instance whether the same call may succeed later (`retryable`).
+Four are errors of Python, too: `ValueError`, `LookupError`, `TimeoutError` and `ConnectionError`.
 """
 
 from pool.wire.faults import Fault
@@ -42,13 +43,13 @@ class PoolError(Exception):
     retryable = False
 
 
-class InvalidInput(PoolError):
+class InvalidInput(PoolError, ValueError):
     """An input, signature or output that the model does not have, or a dtype or shape that it does not take."""
 
     blame = "the caller"
 
 
-class ModelNotFound(PoolError):
+class ModelNotFound(PoolError, LookupError):
     """No model of this name is served; the message gives the nearest names."""
 
     blame = "the caller"
@@ -66,7 +67,7 @@ class OutOfMemory(ModelFailed):
     blame = "the device"
 
 
-class DeadlineExceeded(PoolError):
+class DeadlineExceeded(PoolError, TimeoutError):
     """The job's timeout ended before its answer came. The job may still have run."""
 
     blame = "nobody"
@@ -106,7 +107,7 @@ class Quarantined(PoolError):
     blame = "the job"
 
 
-class PoolUnreachable(PoolError):
+class PoolUnreachable(PoolError, ConnectionError):
     """No pool answers at the endpoint, or it went away before it answered and did not return in time."""
 
     blame = "the pool"

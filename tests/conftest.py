@@ -12,8 +12,9 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 import pytest
-from fake_nvml import FakeNvml
 from hypothesis import settings
+
+from support.fake_nvml import FakeNvml
 
 IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess restores these in a child by itself
 runtime_folder = pytest.StashKey[str]()
@@ -32,7 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in signal.valid_signals() - IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, _ignore)
-    for name in ("LINES", "COLUMNS"):  # the terminal that somebody looks at is no business of what the tests start
+    # The terminal that somebody looks at, and the pool that somebody uses, are no business of what the tests start.
+    for name in ("LINES", "COLUMNS", "POOL_ENDPOINT"):
         os.environ.pop(name, None)
     # The pid is in the name for a test to see whose it is.
     folder = tempfile.mkdtemp(prefix=f"pt-run-{os.getpid()}-")

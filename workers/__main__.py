@@ -17,7 +17,7 @@ def main() -> NoReturn:
     try:
         assignment = environment.parse(sys.argv[1:])
     except environment.OtherCommandLine as error:
-        text = f"this is the command line of another release's pool, or of nobody's: {error}"
+        text = f"this command line is not from a pool of this release: {error}"
         print(text, file=sys.stderr)  # noqa: T201  # the pool reads this
         leave(Exit.OTHER_RELEASE)
     try:

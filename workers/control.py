@@ -19,10 +19,10 @@ from pool.wire.independence import RowsJudged
 from pool.wire.load_steps import LoadStep
 from pool.wire.message import Message
 from pool.wire.worker_messages import EndSessions, Phase, Stop, TakeSlot, Welcome
-from workers.arenas import Arenas
 from workers.connection import Connection
 from workers.leaving import leave
 from workers.progress import Progress
+from workers.shared_memory import SharedMemory
 
 __all__ = ["Control"]
 
@@ -31,13 +31,18 @@ SLOT_POLL_S = 0.5
 
 class Control:
     def __init__(
-        self, connection: Connection, link: socket.socket, arenas: Arenas, progress: Progress, heartbeat_s: float
+        self,
+        connection: Connection,
+        link: socket.socket,
+        shared_memory: SharedMemory,
+        progress: Progress,
+        heartbeat_s: float,
     ) -> None:
         """The connection and the link are this thread's from `start` on."""
         self.stop_asked = threading.Event()
         self._connection = connection
         self._link = link
-        self._arenas = arenas
+        self._shared_memory = shared_memory
         self._progress = progress
         self._heartbeat_s = heartbeat_s
         self._outbox: list[Message] = []
@@ -109,7 +114,7 @@ class Control:
 
     def _hears_pool(self) -> bool:
         try:
-            return self._arenas.receive(self._link)
+            return self._shared_memory.receive(self._link)
         except OSError:
             return False
 

@@ -39,5 +39,5 @@ class Declared:
             elif (signature, name) not in self._told:
                 self._told.add((signature, name))
                 found = TensorSpec(dtype_name(array.dtype), array.shape)
-                text = f"declared as {spec}, and came back as {found!s:.200}; it is answered as it came"
+                text = f"declared as {spec} but came back as {found!s:.200}; callers get it as it came"
                 self._tell(Remark(self._model, f"signature {signature}, output {name!r}", text))

@@ -18,7 +18,7 @@ from pool.devices.nvml import Nvml, Occupancy
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
 from workers.backend import NotFree
-from workers.vacancy import Former, Found, Free, Lost, Taken, Untold, Verdict
+from workers.free_memory import Former, Found, Free, Lost, Taken, Untold, Verdict
 
 __all__ = ["DeviceMemory", "footprint", "seen"]
 
@@ -60,7 +60,7 @@ class DeviceMemory:
             found = self._until_free()
         if self._wait.must_fit:
             room = self._former.room(found or self._nvml.ask(self._uuids))
-            log.info("it gets ready beside the slot's worker: %s", room)
+            log.info("getting ready beside the slot's worker: %s", room)
         self._held = DeviceHeld((os.getpid(),), self._former.listed, self._former.level(found))
         self._say(self._held)
 
@@ -119,7 +119,7 @@ class DeviceMemory:
             self._sleep(LOOK_S if isinstance(verdict, Taken) else UNTOLD_LOOK_S)
 
     def _unverified(self, why: str, found: Found) -> Found:
-        text = "that %s is free of a former worker could not be verified: %s"
+        text = "cannot verify that a former worker has freed %s: %s"
         log.warning(text, self._wait.label, why)
         return found
 
@@ -131,7 +131,7 @@ def _awaited(label: str, verdict: Verdict) -> str:
         case Lost(where, why):
             return f"{where}, which is gone: {why}"
         case Untold(why):
-            return f"{label}: NVML does not say: {why}"
+            return f"{label}: no answer from NVML: {why}"
     return label
 
 

@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(argv: Sequence[str]) -> Assignment:
     """Raises `OtherCommandLine`."""
-    parser = _Parser(prog="workers", description="A worker; started by `pool start`, never by hand.")
+    parser = _Parser(prog="workers", description="A worker. `pool start` starts it; never start it by hand.")
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--slot", type=int, required=True)
     parser.add_argument("--incarnation", type=int, required=True)
@@ -63,7 +63,7 @@ def die_with_parent(parent: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise WrongEnvironment(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the call above
-        raise WrongEnvironment(f"the parent is {os.getppid()}, not the pool {parent}")
+        raise WrongEnvironment(f"the parent process is {os.getppid()}, not the pool ({parent})")
 
 
 def bind(cores: str) -> None:
@@ -73,7 +73,7 @@ def bind(cores: str) -> None:
     try:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
     except (OSError, ValueError) as error:
-        raise WrongEnvironment(f"it cannot be bound to the cores {cores}: {error}") from None
+        raise WrongEnvironment(f"cannot bind the worker to the cores {cores}: {error}") from None
 
 
 def check(assignment: Assignment, environ: Mapping[str, str]) -> None:
@@ -82,6 +82,8 @@ def check(assignment: Assignment, environ: Mapping[str, str]) -> None:
         raise WrongEnvironment("tensorflow was imported before the worker chose its device")
     found = environ.get("CUDA_VISIBLE_DEVICES")
     if found != assignment.visible_devices:
-        raise WrongEnvironment(f"CUDA_VISIBLE_DEVICES is {found!r}, the pool said {assignment.visible_devices!r}")
+        raise WrongEnvironment(
+            f"CUDA_VISIBLE_DEVICES is {found!r}, but the pool ordered {assignment.visible_devices!r}"
+        )
     if environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         raise WrongEnvironment("CUDA_DEVICE_ORDER is not PCI_BUS_ID")

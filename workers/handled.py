@@ -52,7 +52,7 @@ class HandledModel:
     @property
     def info(self) -> ModelInfo:
         graph = self._model.info
-        return replace(self._handler.info, speed_ups=graph.speed_ups, amiss=graph.amiss)
+        return replace(self._handler.info, optimizations=graph.optimizations, amiss=graph.amiss)
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Arrays:
         """See `workers.backend.Model.run`."""
@@ -131,7 +131,9 @@ class HandledModel:
             return dict.fromkeys(group, ran)
         amiss = rows_differ(ran, padded)
         if amiss is not None:
-            log.warning("model %s, signature %s: %s: its parts run alone from now on", self.info.name, signature, amiss)
+            log.warning(
+                "model %s, signature %s: %s: from now on, its parts run alone", self.info.name, signature, amiss
+            )
             self._alone.add(signature)
             alone = [self._run_group(signature, fetched, {index: each}, False, memory) for index, each in group.items()]
             return {index: found for each in alone for index, found in each.items()}

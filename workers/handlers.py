@@ -65,7 +65,7 @@ class Handler:
         outputs = _declared(made, "outputs", graph, where)
         for kind, declared, method in (("inputs", inputs, "preprocess"), ("outputs", outputs, "postprocess")):
             if declared and _method(made, method) is None:
-                raise CannotLoad(f"{where}: it declares {kind} and has no method {method} to make the graph's of them")
+                raise CannotLoad(f"{where}: it declares {kind} but has no method {method} to convert them")
         signatures = {
             key: Signature(inputs.get(key, each.inputs), outputs.get(key, each.outputs), each.composite)
             for key, each in graph.signatures.items()
@@ -126,9 +126,7 @@ def load_handler(settings: HandlerSettings, graph: ModelInfo) -> Handler:
         raise CannotLoad(f"{where}: it cannot be imported: {_said(error)}{looked}") from error
     file = getattr(module, "__file__", None) or "a module without a file"
     if settings.folder and _lies_in(settings.folder, module_name) and not _is_in(file, settings.folder):
-        raise CannotLoad(
-            f"{where}: the module {module_name} of {settings.folder} is hidden by {file}; give it another name"
-        )
+        raise CannotLoad(f"{where}: the module {module_name} of {settings.folder} is hidden by {file}; rename it")
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         raise CannotLoad(f"{where}: {file} has no class {class_name}")
@@ -136,7 +134,7 @@ def load_handler(settings: HandlerSettings, graph: ModelInfo) -> Handler:
     try:
         made = found(context) if any("__init__" in vars(each) for each in found.__mro__[:-1]) else found()
     except _RAISED as error:
-        raise CannotLoad(f"{where}: it cannot be made: {_said(error)}") from error
+        raise CannotLoad(f"{where}: it cannot be created: {_said(error)}") from error
     return Handler(settings.name, made, graph)
 
 
@@ -163,11 +161,13 @@ def _declared(made: object, what: str, graph: ModelInfo, where: str) -> dict[str
         }
     except (TypeError, ValueError) as error:
         right = 'a dict such as {"serving_default": {"image": ("string", [None])}}'
-        raise CannotLoad(f"{where}: its {what} cannot be understood: {_said(error)}; write {right}") from error
+        raise CannotLoad(f"{where}: its {what} are not valid: {_said(error)}; write {right}") from error
     unknown = sorted(set(found) - set(graph.signatures))
     if unknown:
         there = ", ".join(sorted(graph.signatures))
-        raise CannotLoad(f"{where}: its {what} name the signature {unknown[0]!r}, which is not there: {there}")
+        raise CannotLoad(
+            f"{where}: its {what} name the signature {unknown[0]!r}, which the model does not have: {there}"
+        )
     return found
 
 
@@ -209,7 +209,7 @@ def _array(value: object, spec: TensorSpec, where: str) -> Array:
     try:
         array, weak = to_array(value)
     except (TypeError, ValueError) as error:
-        raise Refused(f"{where}, which is no array: {text_of(error)}", Fault.MODEL_FAILED) from error
+        raise Refused(f"{where}, which is not an array: {text_of(error)}", Fault.MODEL_FAILED) from error
     kept = cast(array, DTYPES[spec.dtype], weak) if shape_fits(array.shape, spec.shape) else None
     if kept is None:
         was = TensorSpec(dtype_name(array.dtype), array.shape)

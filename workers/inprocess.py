@@ -110,7 +110,7 @@ def _feeds(job: Mapping[str, Any], signature: Signature) -> Feeds:
         name = given or next(iter(signature.inputs))
         if name not in signature.inputs:
             there = ", ".join(signature.inputs)
-            raise Refused(f"the graph has no input {name!r:.80}, it takes {there}; a handler is not run in-process")
+            raise Refused(f"the graph has no input {name!r:.80}; it takes {there} (handlers do not run in-process)")
         made = cast(array, DTYPES[signature.inputs[name].dtype], given in job["weak"])
         if made is None:
             raise Refused(f"input {name!r} cannot be cast to {signature.inputs[name]} without loss")

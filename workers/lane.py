@@ -2,7 +2,7 @@
 
     the frame of a RUN ─► the call that its number stands for ─► `Runner.run` ─► the frame of its DONE
 
-While it has nothing to do, it looks after sessions, and compares rows of what it ran.
+When it is idle, it looks after sessions and compares rows of jobs that it ran.
 """
 
 import logging
@@ -34,19 +34,19 @@ IDLE_POLL_S = 0.2  # how soon a lane without work notices that the worker stops
 
 
 class LaneCalls:
-    """What a lane was told of its calls: the pool gives the numbers, and uses one again for another call.
+    """What a lane knows of its calls. The pool numbers them, and reuses a number for another call.
 
-    Bounded, since a number that is none is refused where a RUN is read.
+    Bounded, because a RUN with an invalid number is refused when it is read.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, str | None, tuple[str, ...] | None, Any]] = {}
 
     def complete(self, run: Run, payload: list[Any]) -> None:
-        """Keeps what a RUN registers; puts what it leaves out into it and, the table, into its payload.
+        """Keeps the call that a RUN registers. Fills what later RUNs leave out: names, and the table in the payload.
 
-        The rest of the payload are looks at the memory that it came in. Raises `BadFrame` for a call that was never
-        registered, which no pool says.
+        The rest of the payload are views of the memory that it came in. Raises `BadFrame` for a call that was never
+        registered, which no pool sends.
         """
         payload[1:] = [memoryview(each) for each in payload[1:]]
         if run.registers:
@@ -60,7 +60,7 @@ class LaneCalls:
 
 
 class Lane(threading.Thread):
-    """Started by the worker's main thread. `failure`: what ended it before it was told to stop."""
+    """Started by the worker's main thread. `failure`: what ended it before the order to stop."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Lane(threading.Thread):
         try:
             checks.step()
         except ProcessUnusable as error:
-            log.error("this process is of no more use: rows of a job in other company: %s", error)
+            log.error("worker unusable, the pool replaces it: comparing the rows of a job: %s", error)
             leave(Exit.PROCESS_UNUSABLE)
 
     def _serve(self, connection: Connection, checks: Checks) -> bool:
@@ -138,7 +138,7 @@ class Lane(threading.Thread):
         try:
             finished = self._runner.run(run, envelope.payload, self._memory, self._sampler)
         except ProcessUnusable as error:
-            log.error("this process is of no more use: model %s: %s", run.model, error)
+            log.error("worker unusable, the pool replaces it: model %s: %s", run.model, error)
             leave(Exit.PROCESS_UNUSABLE)
         # Before the answer leaves: with it the pool counts the lane as idle again.
         self._progress.running[self._number] = None

@@ -14,13 +14,13 @@ from pool.wire.faults import Fault
 from pool.wire.lent import ALIGNED
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartFailed, PartSpoiled, RowsDiffer, Run
-from workers.arenas import Arenas
 from workers.batch import join, whole
 from workers.calls import Call, Calls
 from workers.independence import Sampler
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.raised import fault_of
+from workers.shared_memory import SharedMemory
 
 __all__ = ["Failure", "Parts", "joined_halves", "read_parts"]
 
@@ -72,7 +72,7 @@ def read_parts(
     run: Run,
     frames: Sequence[Buffer],
     models: Mapping[str, Calls],
-    arenas: Arenas,
+    shared_memory: SharedMemory,
     memory: BatchMemory,
     sampler: Sampler | None,
     failures: dict[int, Failure],
@@ -100,7 +100,7 @@ def read_parts(
         _fail(run, range(number), BadFrame(f"{each} buffers for {len(call.inputs)} tensors"), failures)
         return None
     if run.lent:
-        buffers = _found(run, call, buffers, arenas, memory, failures)
+        buffers = _found(run, call, buffers, shared_memory, memory, failures)
     alike = len(calls) == 1
     columns: list[Sequence[Piece]] = []
     for index, given in enumerate(call.inputs):
@@ -122,14 +122,19 @@ def read_parts(
         if not positions:
             return None
     total = sum(counts)
-    shared = _side_by_side(run, call, positions, columns, arenas) if run.lent else {}
+    shared = _side_by_side(run, call, positions, columns, shared_memory) if run.lent else {}
     return Parts(call, positions, counts, total, run.pad_to if run.pad_to > total else total, columns, shared)
 
 
 def _found(
-    run: Run, call: Call, buffers: Sequence[Buffer], arenas: Arenas, memory: BatchMemory, failures: dict[int, Failure]
+    run: Run,
+    call: Call,
+    buffers: Sequence[Buffer],
+    shared_memory: SharedMemory,
+    memory: BatchMemory,
+    failures: dict[int, Failure],
 ) -> list[Buffer]:
-    """The buffers, those that lie in an arena found there.
+    """The buffers, those that lie in a segment found there.
 
     They are copied before anything looks at their values, for its client can write there: to read them, to cast them,
     and for Python around the graph. Numbers that go to the graph alone are copied when they are joined, if at all.
@@ -142,16 +147,16 @@ def _found(
         if position in failures:
             continue
         try:
-            arena = arenas.memory(place.arena, place.offset, place.size_bytes)
+            segment = shared_memory.memory(place.segment, place.offset, place.size_bytes)
             looked_at = call.handled is not None or call.inputs[index].plain_bytes < 0
-            found[place.index] = memory.copied(arena) if looked_at else arena
+            found[place.index] = memory.copied(segment) if looked_at else segment
         except Exception as error:
             _fail(run, [position], error, failures)
     return found
 
 
 def _side_by_side(
-    run: Run, call: Call, positions: Sequence[int], columns: Sequence[Sequence[Piece]], arenas: Arenas
+    run: Run, call: Call, positions: Sequence[int], columns: Sequence[Sequence[Piece]], shared_memory: SharedMemory
 ) -> dict[str, tuple[Sequence[Piece], bool]]:
     """As `Parts.shared`, of what was not copied yet. No byte of a piece is another's than these parts'.
 
@@ -164,19 +169,19 @@ def _side_by_side(
         if call.handled is not None or each.plain_bytes < 0:
             continue
         pieces: list[Piece] = []
-        arena, begin, end = -1, 0, 0  # of the last piece, if it lies in one
+        segment, begin, end = -1, 0, 0  # of the last piece, if it lies in one
         for position, piece in zip(positions, columns[index], strict=True):
             place = places.get(position * len(call.inputs) + index)
             if place is None:
-                arena = -1
+                segment = -1
                 pieces.append(piece)
-            elif (place.arena, place.offset) == (arena, end):
+            elif (place.segment, place.offset) == (segment, end):
                 end += place.size_bytes
-                pieces[-1] = arenas.memory(arena, begin, end - begin)
+                pieces[-1] = shared_memory.memory(segment, begin, end - begin)
             else:
-                arena, begin, end = place.arena, place.offset, place.offset + place.size_bytes
+                segment, begin, end = place.segment, place.offset, place.offset + place.size_bytes
                 pieces.append(piece)
-        shared[each.name] = pieces, arena < 0 or (call.adopts[index] and begin % ALIGNED == 0)
+        shared[each.name] = pieces, segment < 0 or (call.adopts[index] and begin % ALIGNED == 0)
     return shared
 
 

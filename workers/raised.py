@@ -18,7 +18,7 @@ def text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return f"<a {type(error).__name__} that cannot say why>"
+        return f"<a {type(error).__name__} without a readable text>"
 
 
 def fault_of(model: str, error: Exception) -> tuple[Fault, str]:

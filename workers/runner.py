@@ -14,12 +14,11 @@ from itertools import chain
 import numpy as np
 
 from pool.wire.faults import Fault
-from pool.wire.lent import Room
-from pool.wire.packing import SMALL_BYTES, RoomMemory, pack_answer, pack_answers
+from pool.wire.lent import AnswerSpace
+from pool.wire.packing import SMALL_BYTES, AnswerMemory, pack_answer, pack_answers
 from pool.wire.signatures import PLACEMENT, REPORT, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, Remark, RowsDiffer, Run
-from workers.arenas import Arenas
 from workers.backend import Model, ProcessUnusable
 from workers.batch import following, own, rows_differ
 from workers.calls import Call, Calls
@@ -31,6 +30,7 @@ from workers.memory import BatchMemory
 from workers.parts import Failure, Parts, read_parts
 from workers.raised import fault_of
 from workers.sessions import Sessions
+from workers.shared_memory import SharedMemory
 
 __all__ = ["Finished", "Runner"]
 
@@ -64,7 +64,7 @@ class Runner:
     def __init__(
         self,
         models: Mapping[str, Model],
-        arenas: Arenas,
+        shared_memory: SharedMemory,
         sessions: Sessions | None = None,
         tell: Callable[[Remark], object] = lambda _: None,
     ) -> None:
@@ -74,7 +74,7 @@ class Runner:
         """
         self._models = models
         self._sessions = sessions
-        self._arenas = arenas
+        self._shared_memory = shared_memory
         self._calls = {name: Calls(model) for name, model in models.items()}
         self._declared = {name: Declared(model.info, tell) for name, model in models.items()}
 
@@ -85,7 +85,7 @@ class Runner:
         """
         memory.begin()
         failures: dict[int, Failure] = {}
-        parts = read_parts(run, frames, self._calls, self._arenas, memory, sampler, failures)
+        parts = read_parts(run, frames, self._calls, self._shared_memory, memory, sampler, failures)
         if parts is None:
             now = time.monotonic()
             return _finished(run, [], failures, now, now, None)
@@ -203,22 +203,22 @@ class Runner:
                 failures[position] = RowsDiffer(f"model {run.model}, signature {call.signature}: {amiss}")
             else:
                 self._declared[run.model].check(call.signature, each)
-                answers.append(pack_answer(each, self._room(run.rooms[position]) if run.rooms else None))
+                answers.append(pack_answer(each, self._space(run.spaces[position]) if run.spaces else None))
         sample = None
         if (call.watch.joined if run.by_rows else call.watch.alone) and not isinstance(found[0], PartError):
             sample = self._sampled(run, parts, given[0], found[0], sampler, ended - began)
         return _finished(run, answers, failures, began, ended, sample)
 
     def _answers(self, run: Run, parts: Parts, fetched: Mapping[str, Array]) -> list[list[Buffer]]:
-        rooms = [self._room(run.rooms[position]) for position in parts.positions] if run.rooms else []
+        spaces = [self._space(run.spaces[position]) for position in parts.positions] if run.spaces else []
         if run.by_rows and (len(parts.rows) > 1 or parts.fed > parts.total):
-            return pack_answers(fetched, parts.rows, rooms)
-        return [pack_answer(fetched, rooms[0] if rooms else None)]
+            return pack_answers(fetched, parts.rows, spaces)
+        return [pack_answer(fetched, spaces[0] if spaces else None)]
 
-    def _room(self, room: Room) -> RoomMemory | None:
-        if not room.size_bytes:
+    def _space(self, space: AnswerSpace) -> AnswerMemory | None:
+        if not space.size_bytes:
             return None
-        return RoomMemory(self._arenas.memory(room.arena, room.offset, room.size_bytes), room.offset)
+        return AnswerMemory(self._shared_memory.memory(space.segment, space.offset, space.size_bytes), space.offset)
 
 
 def _finished(

@@ -30,7 +30,7 @@ MOST_OPEN = 8  # a worker: each has all of the model's variables in the device's
 LEASE_S = 120.0  # its client touches it every 20 s
 TICK_S = 1.0  # time counts only while a lane is idle: until then a touch may be waiting for one
 MOST_ENDED = 256
-LEFT = "the pool has lost its client, so it was closed"
+LEFT = "the pool lost its client, so the session was closed"
 
 Load = Callable[[str], Model]
 
@@ -99,8 +99,8 @@ class Sessions:
                 raise Refused(LEFT, Fault.STATEFUL_WORKER_LOST)
             if len(self._open) + self._loading >= self._most_open:
                 raise Refused(
-                    f"this worker has {self._most_open} private sessions, which is as many as one may have:"
-                    " close those that are not needed",
+                    f"this worker has {self._most_open} private sessions, the most that it may have;"
+                    " close those that you do not need",
                     Fault.OVERLOADED,
                 )
             self._loading += 1
@@ -109,7 +109,7 @@ class Sessions:
         try:
             model = self._load(about)
         except (CannotLoad, LoadFailed, WrongDevices) as error:
-            raise Refused(f"a private session cannot be opened: {error}", Fault.MODEL_FAILED) from error
+            raise Refused(f"cannot open a private session: {error}", Fault.MODEL_FAILED) from error
         finally:
             with self._lock:  # at once, or another one takes its place in between
                 self._loading -= 1
@@ -158,7 +158,7 @@ class Sessions:
             ended = [self._forget(name, LEFT) for name in names]
             over = [session for session in ended if self._end(session)]
         for session in ended:
-            log.info("closed a private session of model %s, whose client is gone", session.about)
+            log.info("closed a private session of model %s: its client is gone", session.about)
         for session in over:
             session.model.close()
 
@@ -174,19 +174,19 @@ class Sessions:
             for name, session in list(self._open.items()):
                 session.idle_s = 0.0 if session.running else session.idle_s + passed
                 if session.idle_s >= self._lease_s:
-                    self._forget(name, f"its client was not heard of for {self._lease_s:g} s, so it was closed")
+                    self._forget(name, f"its client was silent for {self._lease_s:g} s, so the session was closed")
                     self._end(session)
                     late.append(session)
         for session in late:
-            log.info("closed a private session of model %s, which its client has left", session.about)
+            log.info("closed a private session of model %s: its client left it", session.about)
             session.model.close()
 
     def _find(self, about: str, name: bytes) -> _Session:
         session = self._open.get(name)
         if session is not None and session.about == about:
             return session
-        why = self._ended.get(name, "it was closed, or its worker is gone and another has its place")
-        raise Refused(f"this private session is lost, and what its variables were: {why}", Fault.STATEFUL_WORKER_LOST)
+        why = self._ended.get(name, "it was closed, or another worker has replaced its worker")
+        raise Refused(f"this private session is lost with its variables: {why}", Fault.STATEFUL_WORKER_LOST)
 
     def _forget(self, name: bytes, why: str) -> _Session:
         self._ended[name] = why
@@ -215,7 +215,7 @@ def _session_call(call: Call, feeds: Mapping[str, Array], may_write: bool, remot
 def _named(feeds: Mapping[str, Array]) -> bytes:
     given = feeds.get(wire.SESSION)
     if given is None or given.ndim or not given.dtype.hasobject:
-        raise Refused("which private session it is for is not said")
+        raise Refused("it does not name its private session")
     name: bytes = given.item()
     return name
 
@@ -225,5 +225,5 @@ def _trace_level(feeds: Mapping[str, Array]) -> int:
     if given is None:
         return 0
     if given.ndim or given.dtype.kind not in "iu" or not 0 <= int(given) <= 3:
-        raise Refused("the trace level is a number from 0 to 3")
+        raise Refused("the trace level must be a number from 0 to 3")
     return int(given)

@@ -57,7 +57,7 @@ def resolve(
 def _signature_name(model: ModelInfo, asked: str | None) -> str:
     name = model.signature_name(asked)
     if name is None:
-        raise Refused(f"model {model.name} has several signatures, name one of them: {_names(model.signatures)}")
+        raise Refused(f"model {model.name} has several signatures; name one of them: {_names(model.signatures)}")
     if name not in model.signatures:
         raise Refused(f"model {model.name}: no signature {name!r:.80}; {_choice(name, model.signatures)}")
     return name
@@ -69,7 +69,7 @@ def _input_name(asked: str, signature: Signature, where: str) -> str:
     if asked == "":
         if len(signature.inputs) == 1:
             return next(iter(signature.inputs))
-        raise Refused(f"{where}: an array alone needs exactly one input, give a dict of {_names(signature.inputs)}")
+        raise Refused(f"{where}: a single array needs exactly one input; give a dict of {_names(signature.inputs)}")
     raise Refused(f"{where}: no input {asked!r:.80}; {_choice(asked, signature.inputs)}")
 
 

@@ -26,7 +26,7 @@ class EndedBefore(Exception):
     """Workers died while they tried this. One line."""
 
     def __init__(self, deaths: int) -> None:
-        super().__init__(f"{deaths} workers died while they tried it; it is tried again in a day")
+        super().__init__(f"{deaths} workers died while they tried it; the next try is in a day")
         self.deaths = deaths
 
 

@@ -18,7 +18,6 @@ from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame, OtherVersion
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import DeviceWait, ModelSettings, Phase, Ready, Welcome
-from workers.arenas import Arenas
 from workers.backend import Backend, Model, Unfit
 from workers.connection import Connection, PoolGone
 from workers.control import Control
@@ -29,6 +28,7 @@ from workers.lane import Lane
 from workers.progress import Progress
 from workers.runner import Runner
 from workers.sessions import Sessions
+from workers.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from workers.device_memory import DeviceMemory
@@ -66,14 +66,14 @@ def run(assignment: Assignment) -> Exit:
         log.error("%s", error)
         return Exit.OTHER_RELEASE
     except BadFrame as error:
-        log.error("the pool answered HELLO with what is no message: %s", error)
+        log.error("the pool answered HELLO with an invalid message: %s", error)
         return Exit.CRASHED
     if not isinstance(welcome, Welcome):
         log.error("the pool answered HELLO with %s", type(welcome).__name__)
         return Exit.CRASHED
     progress = Progress()
-    arenas = Arenas()
-    control = Control(connection, link, arenas, progress, welcome.heartbeat_s)
+    shared_memory = SharedMemory()
+    control = Control(connection, link, shared_memory, progress, welcome.heartbeat_s)
     control.start()
     try:
         backends = _Backends()
@@ -87,11 +87,11 @@ def run(assignment: Assignment) -> Exit:
     except Unfit as error:
         log.error("%s", error)
         return error.status
-    # A private session is the model itself, with its variables: what belongs to one client alone needs no second tower.
-    settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
+    # A private session is the model itself, with its variables: what belongs to one client alone needs no second copy.
+    settings = {each.name: replace(each, optimizations=None, copy_per_device=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome, known).load(settings[name]))
     control.heed(sessions.client_left, known.judge)
-    runner = Runner(models, arenas, sessions, control.send)
+    runner = Runner(models, shared_memory, sessions, control.send)
     lanes = [
         Lane(number, context, assignment, secret, runner, progress, welcome.spin_s, known)
         for number in range(welcome.lanes)

@@ -146,7 +146,7 @@ def compare(
         return point.elapsed_s, point.latencies_s
 
     with progress_bar() as show:
-        show(f"{job.model}: loading it in a process of its own", 0.0, 0.0)
+        show(f"{job.model}: loading it in a separate process", 0.0, 0.0)
         with _InProcess(job, path, slots[0]["uuids"]) as inprocess:
             own = inprocess.ways(1)
             pool = [Way(f"pool, {n:,} in flight", partial(pool_turn, n), in_flight=n) for n in counts]
@@ -201,12 +201,12 @@ class _InProcess(Child):
         try:
             _, answer = self._told.get(timeout=timeout_s)
         except Empty:
-            raise PoolError(f"in its own process the model did not answer within {timeout_s:g} s") from None
+            raise PoolError(f"in its separate process, the model did not answer within {timeout_s:g} s") from None
         if answer is None:
             how, last = self.death()
             answer = {"failed": f"it died ({how}): {last or 'it printed nothing'}"}
         if "failed" in answer:
-            raise PoolError(f"in its own process: {answer['failed']}")
+            raise PoolError(f"in its separate process: {answer['failed']}")
         return answer
 
 
@@ -232,10 +232,10 @@ def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]], int]:
     """Where the model lies, the slots that serve it, and its `max_batch`. Raises `PoolError`."""
     described = said_of(client.models(), model)
     if described is None or described["path"] is None:
-        raise PoolError(f"model {model} changed while it was looked up")
+        raise PoolError(f"model {model} changed while the bench looked it up; run it again")
     path = described["path"]
     if not path.startswith("stub:") and not Path(path).exists():
-        raise PoolError(f"a comparison loads the model here, and there is no {path} on this machine")
+        raise PoolError(f"a comparison loads the model here, but this machine has no {path}")
     slots = [slot for slot in client.status()["slots"] if slot["slot"] in described["ready_slots"]]
     if not slots:
         raise PoolError(f"no slot serves model {model} now")

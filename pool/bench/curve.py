@@ -102,13 +102,13 @@ def _draw(path: Path, report: "LoadReport") -> None:
     goodput.plot(asked, [point.goodput for point in points], color=GOOD, marker="o", label="goodput")
     goodput.set(ylim=(0, highest * 1.25 or 1), ylabel="answers a second")
     if report.is_open:
-        goodput.plot([0, max(asked)], [0, max(asked)], color=FAINT, linestyle="dotted", label="all that was asked for")
+        goodput.plot([0, max(asked)], [0, max(asked)], color=FAINT, linestyle="dotted", label="all that was requested")
         if strained := [point for point in points if point.strained]:
             limits = [(point.load.asked, point.goodput) for point in strained]
             goodput.scatter(
                 *zip(*limits, strict=True), facecolor="white", edgecolor=GOOD, zorder=3, label="the sender at its limit"
             )
-        goodput.set(xlim=(0, max(asked) * 1.05), xlabel="jobs asked for, a second")
+        goodput.set(xlim=(0, max(asked) * 1.05), xlabel="requested jobs/s")
     else:
         goodput.set_xscale("log", base=2)  # each is twice the one before
         goodput.set(xticks=asked, xlabel="jobs in flight")

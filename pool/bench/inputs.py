@@ -53,7 +53,9 @@ def made_inputs(specs: Specs, making: Making) -> dict[str, Array]:
     """An array for each input, the same ones for the same seed. Raises `BadInputs` for a shape that does not fit."""
     for name in making.shapes:
         if name not in specs:
-            raise BadInputs(f"--shape {name}: no input {name!r} to be made; there are: {', '.join(specs) or 'none'}")
+            raise BadInputs(
+                f"--shape {name}: {name!r} is not a generated input; these are: {', '.join(specs) or 'none'}"
+            )
     rng = np.random.default_rng(making.seed)
     return {name: _made(spec, _shape(name, spec, making), making, rng) for name, spec in specs.items()}
 
@@ -120,7 +122,7 @@ def read_input_data(path: Path, specs: Specs, rows: int) -> list[dict[str, objec
     except OSError as error:
         raise BadInputs(f"{where}: {error.strerror or error}") from None
     if not entries:
-        raise BadInputs(f"{where}: there is no job in it")
+        raise BadInputs(f"{where}: it has no jobs")
     jobs = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict):
@@ -133,7 +135,7 @@ def read_input_data(path: Path, specs: Specs, rows: int) -> list[dict[str, objec
             raise BadInputs(f"{at}: input {missing[0]!r} ({specs[missing[0]]}) is missing")
         jobs.append({name: _tensor(entry[name], spec, own, f"{at}, {name}") for name, spec in specs.items()})
     if rows > 1 and not all(_is_row(job[name], spec) for job in jobs for name, spec in specs.items()):
-        raise BadInputs(f"{where}: its entries have their own rows: leave out --rows")
+        raise BadInputs(f"{where}: its entries set their own rows; leave out --rows")
     parts = [[jobs[(first + n) % len(jobs)] for n in range(rows)] for first in range(0, len(jobs), rows)]
     return [
         {
@@ -157,10 +159,10 @@ def _archive(path: Path, where: str) -> list[Any]:
         raise BadInputs(f"{where}: not an archive of arrays: {why:.200}") from None
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or not array.ndim:
-            raise BadInputs(f"{where}: {name!r} is no array with an axis 0, along which the jobs are")
+            raise BadInputs(f"{where}: {name!r} has no axis 0 for its jobs")
     if len({len(array) for array in arrays.values()}) > 1:
         told = ", ".join(f"{name} has {len(array)}" for name, array in arrays.items())
-        raise BadInputs(f"{where}: its arrays are not of the same number of jobs: {told}")
+        raise BadInputs(f"{where}: its arrays have different numbers of jobs: {told}")
     return [dict(zip(arrays, job, strict=True)) for job in zip(*arrays.values(), strict=True)]
 
 
@@ -191,7 +193,7 @@ def _tensor(value: object, spec: TensorSpec, own: bool, where: str) -> Array:
         with np.errstate(all="ignore"):
             cast = array.astype(DTYPES[spec.dtype], copy=False)
         if spec.dtype.startswith(("int", "uint", "bool")) and not (cast.astype(array.dtype) == array).all():
-            raise BadInputs(f"{where}: its values are no {spec.dtype}")
+            raise BadInputs(f"{where}: its values are not {spec.dtype}")
         array = cast
     shaped = _shaped(array, spec) if alike else None
     if shaped is None:
@@ -208,13 +210,13 @@ def _array(value: object, spec: TensorSpec) -> Array:
     elif "b64" in value:
         content = base64.b64decode(str(value["b64"]), validate=True)
         if spec.dtype != "string" and len(content) % DTYPES[spec.dtype].itemsize:
-            raise ValueError(f"{len(content)} bytes are no whole number of {spec.dtype} values")
+            raise ValueError(f"{len(content)} bytes are not a whole number of {spec.dtype} values")
         array = to_array([content])[0] if spec.dtype == "string" else np.frombuffer(content, DTYPES[spec.dtype])
     else:
         raise ValueError('an object that has neither "content" nor "b64"')
     shape = value.get("shape", array.shape)
     if not isinstance(shape, list | tuple) or not all(isinstance(axis, int) and axis >= 0 for axis in shape):
-        raise ValueError(f"{shape!r:.80} is no shape")
+        raise ValueError(f"{shape!r:.80} is not a shape")
     if math.prod(shape) != array.size:
         raise ValueError(f"{array.size} values do not make the shape {shape}")
     return array.reshape(shape)

@@ -60,7 +60,7 @@ class Steadiness:
         """What to say where it never became stable."""
         found = ", ".join(map(str, self.windows[-WINDOWS:])) or "none was full"
         return (
-            f"never stable: in {longest_s:g} s of warm-up no {WINDOWS} windows in a row agreed within"
+            f"never stable: in {longest_s:g} s of warm-up, no {WINDOWS} windows in a row agreed within"
             f" {percent(self.tolerance)} (the last: {found})"
         )
 

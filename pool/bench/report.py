@@ -156,7 +156,7 @@ class LoadReport:
         bound = f"p99 within {(self.bound_s or 0.0) * 1000:g} ms"
         if self.best is None:
             return f"{bound}: not even {_where(self.points[0])}"
-        asked = f"of {numeric(self.best.load.asked)}/s asked for" if self.is_open else _where(self.best)
+        asked = f"of {numeric(self.best.load.asked)}/s requested" if self.is_open else _where(self.best)
         return f"{bound}: up to {numeric(self.best.goodput)}/s, {asked}"
 
     def nothing(self) -> str:
@@ -208,10 +208,10 @@ def _remarks(point: Point, where: str) -> Iterator[str]:
     if point.behind:
         yield (
             f"{before}{percent(point.sent_rate / point.load.asked)} of the jobs were sent: this process cannot send"
-            f" faster, and the latencies hold its own lateness (p99 {numeric(point.lag_p99_s * 1000)} ms)"
+            f" faster, and its own delay is part of the latencies (p99 {numeric(point.lag_p99_s * 1000)} ms)"
         )
     elif point.cpu_share > CPU_SHARE:
         yield (
-            f"{before}the client used {percent(point.cpu_share)} of a processor: it may be what is measured;"
+            f"{before}the client used {percent(point.cpu_share)} of a processor: it may be the bottleneck;"
             " give more --clients"
         )

@@ -14,12 +14,13 @@ import click
 
 from pool.cli.failure import exit_status
 from pool.cli.streams import open_streams
-from pool.errors import PoolError
+from pool.errors import InvalidConfig, PoolError
 from pool.wire.texts import printable
 
 __all__ = ["main"]
 
 KEPT = "\n\t"  # an error may have several lines
+LONGEST = 200  # characters of a command's first sentence
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
@@ -36,9 +37,37 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"pool.cli.{_FILES.get(cmd_name, cmd_name)}"), cmd_name)
+        try:
+            command = getattr(importlib.import_module(f"pool.cli.{_FILES.get(cmd_name, cmd_name)}"), cmd_name)
+        except ModuleNotFoundError as error:
+            return _not_installed(cmd_name, error)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole first sentences: click's own end with an ellipsis where the line ends."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(LONGEST)) for name, each in commands if each is not None]
+            )
+
+
+def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
+    """Stands in for a command that the thin client cannot run, whatever it is given."""
+
+    def refuse(**_: object) -> None:
+        needs = "needs more than the client: pip install 'tf-worker-pool[worker]', or [gpu] for NVIDIA GPUs"
+        raise InvalidConfig(f"`pool {name}` {needs} ({error})")
+
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["given"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+        add_help_option=False,
+        short_help="Needs tf-worker-pool[worker], which is not installed.",
+    )
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -76,14 +76,14 @@ class Amounts(click.ParamType):  # type: ignore[type-arg]
         high_text, colon, steps_text = rest.partition(":")
         high = self._one(high_text) if rest else self._most
         if rest and high <= low:
-            raise ValueError("this does not rise; give LOW:HIGH")
+            raise ValueError("HIGH must be greater than LOW; give LOW:HIGH")
         if not rest or (self._whole and not colon):
             factor = 2 if self._whole else 1.5
             powers = takewhile(lambda each: each < high + (not rest), (low * factor**number for number in range(99)))
             return [*powers, high] if rest else Endless(powers)
         steps = int(steps_text) if steps_text.isdecimal() else 0 if colon else STEPS
         if not 2 <= steps <= MOST_STEPS:
-            raise ValueError(f"STEPS is a number from 2 to {MOST_STEPS}")
+            raise ValueError(f"STEPS must be a number from 2 to {MOST_STEPS}")
         found = [*(low * (high / low) ** (step / (steps - 1)) for step in range(steps - 1)), high]
         return list(dict.fromkeys(map(round, found))) if self._whole else found
 
@@ -100,7 +100,7 @@ class Amounts(click.ParamType):  # type: ignore[type-arg]
 class _Kinds(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in [*self.commands, *ctx.help_option_names]:
-            told = f"{args[0]!r} is none of {', '.join(self.commands)}; write: pool bench run MODEL"
+            told = f"{args[0]!r} is not one of {', '.join(self.commands)}; write: pool bench run MODEL"
             raise click.UsageError(told, ctx)
         return super().parse_args(ctx, args)
 
@@ -135,55 +135,61 @@ _IN_FLIGHT, _RATE = ("a whole number of jobs in flight", 65_536), ("jobs a secon
 _STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
 _MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
 
-_DATA = "Recorded inputs, in turn: an .npz with an array an input, its axis 0 the jobs, or JSON as perf_analyzer's."
-_SHARED = "Processes with a connection each, that share the load; the pool is fair between them."
-_TIMEOUT = f"Of each job; {OPEN_TIMEOUT_S:g}s in an open loop, the pool's default_timeout otherwise."
-_WARMUP = "Not measured: until three windows in a row agree in throughput and median latency, or so long."
+_DATA = "Send recorded inputs in turn: an .npz with one array per input and one job per row, or perf_analyzer's JSON."
+_SHARED = "Client processes that share the load, each with its own connection."
+_TIMEOUT = f"Timeout of each job. Default: {OPEN_TIMEOUT_S:g}s in an open loop, otherwise the pool's default_timeout."
+_WARMUP = "Warm up for this time, or until throughput and median latency agree in three windows in a row."
 
 _job_options = _options(
     click.argument("model"),
     signature_option,
-    click.option("--duration", type=_TIME, default="10s", help="How long to measure, each step."),
-    click.option("--rows", type=_COUNT, default=1, help="Rows a job, on axis 0."),
+    click.option("--duration", type=_TIME, default="10s", help="How long to measure each step."),
+    click.option("--rows", type=_COUNT, default=1, help="Rows of each job, on axis 0."),
     input_option,
     click.option("--input-data", help=_DATA, **_RECORDED),
-    click.option("--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Of unknown axes; repeatable."),
-    click.option("--zero-data", is_flag=True, help="Zeros and empty strings, rather than random ones."),
-    click.option("--string-length", type=_BYTES, default=24, help="Of random strings."),
-    click.option("--seed", type=click.IntRange(0), metavar="N", default=0, help="Of what is left to chance."),
+    click.option("--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Sizes of unknown axes; repeatable."),
+    click.option("--zero-data", is_flag=True, help="Send zeros and empty strings instead of random values."),
+    click.option("--string-length", type=_BYTES, default=24, help="Length of random strings."),
+    click.option("--seed", type=click.IntRange(0), metavar="N", default=0, help="Seed of all random values."),
     click.option("--timeout", type=_TIME, help=_TIMEOUT),
     click.option("--clients", type=click.IntRange(1, 64), metavar="N", default=1, help=_SHARED),
 )
 _warmup_options = _options(
     click.option("--warmup", type=_WARM, default="stable", help=_WARMUP),
-    click.option("--stability", type=_PERCENT, default=10.0, help="Within which the windows agree, of their mean."),
-    click.option("--window", type=_TIME, default="1s", help="Of such a window."),
-    click.option("--longest-warmup", type=_TIME, default="20s", help="Then it measures."),
+    click.option("--stability", type=_PERCENT, default=10.0, help="How far windows may differ from their mean."),
+    click.option("--window", type=_TIME, default="1s", help="Length of a window."),
+    click.option("--longest-warmup", type=_TIME, default="20s", help="Start to measure after this time at the latest."),
 )
 _output_options = _options(
-    click.option("--csv", help="Write a line a step, with the stages, for other programs.", **_FILE),
+    click.option("--csv", help="Write one line for each step, with its stages, for other programs.", **_FILE),
     as_json,
     endpoint_option,
     click.pass_context,
 )
 _one_count = Amounts("n", *_IN_FLIGHT, whole=True)
-_in_flight_option = click.option("--in-flight", type=_one_count, default="16", help="Always outstanding.")
+_in_flight_option = click.option("--in-flight", type=_one_count, default="16", help="Jobs in flight at all times.")
 _counts = Amounts("low:[high]", *_IN_FLIGHT, whole=True)
-_counts_option = click.option("--in-flight", type=_counts, help="Closed loops, doubling, or these: 1,4,9.")
+_counts_option = click.option(
+    "--in-flight", type=_counts, help="Closed loops that double from LOW to HIGH, or a list: 1,4,9."
+)
 _rates = Amounts("low:[high[:steps]]", *_RATE)
-_rates_option = click.option("--rate", type=_rates, help="Open loops, or of these rates: 50,100,200.")
+_rates_option = click.option("--rate", type=_rates, help="Open loops from LOW to HIGH, or a list of rates: 50,100,200.")
 _one_rate = Amounts("rate", *_RATE)
-_rate_option = click.option("--rate", type=_one_rate, required=True, help="So many jobs a second, answered or not.")
-_jobs_option = click.option("--jobs", type=_COUNT, help="Measure so many jobs, however long they take.")
-_uniform_option = click.option("--uniform", is_flag=True, help="At even distances, rather than by chance (Poisson).")
+_rate_option = click.option(
+    "--rate", type=_one_rate, required=True, help="Jobs sent each second, whether or not earlier ones are answered."
+)
+_jobs_option = click.option("--jobs", type=_COUNT, help="Measure this many jobs, however long they take.")
+_uniform_option = click.option(
+    "--uniform", is_flag=True, help="Send at even intervals instead of random ones (Poisson)."
+)
 
 
 @click.group(cls=_Kinds, context_settings=_WIDE)
 def bench() -> None:
     """Submit jobs of a model and report throughput, latency, and where the time went.
 
-    The inputs are those of --input (see `pool submit --help`) or --input-data, random ones that fit the signature
-    where they are left out. Ctrl-C ends it early, with what was measured.
+    The inputs come from --input (see `pool submit --help`) or --input-data. Without either, they are random values
+    that fit the signature. Ctrl-C ends a run early and reports what was measured.
 
     \b
     pool bench run digits
@@ -201,9 +207,9 @@ def bench() -> None:
 @_warmup_options
 @_output_options
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """Jobs of MODEL in a closed loop.
+    """Keep a fixed number of jobs of MODEL in flight.
 
-    So many are always in flight: each answer is followed by the next job, without a pause.
+    Each answer is followed by the next job at once: a closed loop.
     """
     _check(ctx, given)
     _measure(given)
@@ -212,28 +218,30 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 @bench.command(context_settings=_WIDE)
 @_counts_option
 @_rates_option
-@click.option("--p99-bound", type=_TIME, help="End with the first step whose p99 is above it.")
-@click.option("--plot", help="Draw it into a .png, .svg or .pdf instead of the terminal.", **_FILE)
+@click.option("--p99-bound", type=_TIME, help="End at the first step whose p99 latency exceeds this.")
+@click.option("--plot", help="Draw the curve into a .png, .svg or .pdf instead of the terminal.", **_FILE)
 @_jobs_option
 @_uniform_option
 @_job_options
 @_warmup_options
 @_output_options
 def sweep(ctx: click.Context, /, **given: Any) -> None:
-    """Several loads of MODEL, and their curve.
+    """Measure MODEL under several loads and draw the curve.
 
-    One after the other, closed or open loops; the latency is drawn over the throughput. Steps of LOW: end at
-    --p99-bound.
+    The steps run one after the other, as closed or as open loops. The curve shows latency over throughput.
+    LOW: without HIGH runs until --p99-bound is exceeded.
     """
     is_open = given["in_flight"] is None
     if is_open == (given["rate"] is None):
-        raise click.UsageError("a sweep is of closed or of open loops: give --in-flight LOW:HIGH or --rate LOW:HIGH.")
+        raise click.UsageError(
+            "a sweep needs either --in-flight LOW:HIGH (closed loops) or --rate LOW:HIGH (open loops)."
+        )
     if given["uniform"] and not is_open:
-        raise click.UsageError("--uniform is of open loops: give --rate LOW:HIGH.")
+        raise click.UsageError("--uniform is only for open loops: give --rate LOW:HIGH.")
     if given["jobs"] is not None and is_open:
-        raise click.UsageError("--jobs is of closed loops: give --in-flight LOW:HIGH.")
+        raise click.UsageError("--jobs is only for closed loops: give --in-flight LOW:HIGH.")
     if isinstance(given["rate" if is_open else "in_flight"], Endless) and given["p99_bound"] is None:
-        raise click.UsageError("a sweep without an end needs a --p99-bound, which ends it.")
+        raise click.UsageError("a sweep without HIGH needs --p99-bound, which ends it.")
     _check(ctx, given)
     _measure(given, several=True)
 
@@ -245,10 +253,10 @@ def sweep(ctx: click.Context, /, **given: Any) -> None:
 @_warmup_options
 @_output_options
 def open_loop(ctx: click.Context, /, **given: Any) -> None:
-    """Jobs of MODEL that wait for no answer.
+    """Send jobs of MODEL at a given rate, whether or not earlier ones are answered.
 
-    They have instants of their own, as those of independent callers. The latency is counted from these instants;
-    goodput is what was answered within the timeout.
+    Many independent callers behave like this. Latency counts from the instant at which a job is due. Goodput counts
+    the answers that came within the timeout.
     """
     _check(ctx, given)
     _measure(given)
@@ -259,9 +267,9 @@ def open_loop(ctx: click.Context, /, **given: Any) -> None:
 @_job_options
 @_output_options
 def compare(ctx: click.Context, /, **given: Any) -> None:
-    """In turns with MODEL without a pool.
+    """Compare the pool with plain TensorFlow, with the same inputs.
 
-    The inputs are the same. A process of its own loads the model, and runs plain Session.run and a prepared callable.
+    A separate process loads MODEL. It runs plain Session.run and a prepared callable, in turns with the pool.
     """
     _check(ctx, given)
     from pool.bench import compare as taken_in_turns
@@ -276,15 +284,15 @@ def _check(ctx: click.Context, given: dict[str, Any]) -> None:
     """Raises `UsageError` for what does not belong together."""
     least = min(given.get("in_flight") or [given["clients"]])
     if least < given["clients"]:
-        raise click.UsageError(f"--clients {given['clients']} are more than the {least} jobs of --in-flight.")
+        raise click.UsageError(f"--clients {given['clients']} exceeds --in-flight {least}: each client needs a job.")
     if given["input_data"] is not None and given["inputs"]:
-        raise click.UsageError("--input is of one job, --input-data of many: give one of them.")
+        raise click.UsageError("--input and --input-data exclude each other: give one of them.")
     if given["input_data"] is not None and (option := _said(ctx, _MADE_ONLY)):
-        raise click.UsageError(f"{option} is of inputs that are made: leave out it or --input-data.")
+        raise click.UsageError(f"{option} is only for generated inputs: leave out {option} or --input-data.")
     if given["zero_data"] and (option := _said(ctx, {"string_length": "--string-length"})):
-        raise click.UsageError(f"--zero-data has empty strings: leave out it or {option}.")
+        raise click.UsageError(f"--zero-data sends empty strings: leave out --zero-data or {option}.")
     if given.get("warmup") is not None and (option := _said(ctx, _STABLE_ONLY)):
-        raise click.UsageError(f"{option} is of --warmup stable: leave out it or the seconds of --warmup.")
+        raise click.UsageError(f"{option} is only for --warmup stable: leave out {option} or the time of --warmup.")
 
 
 def _said(ctx: click.Context, options: dict[str, str]) -> str:
@@ -349,7 +357,7 @@ def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
     found = inputs_of(client, model, signature, LOADING_S)
     if found is None:
         client.run(model, {}, signature=signature)
-        raise PoolError(f"model {model} changed while it was looked up")
+        raise PoolError(f"model {model} changed while the bench looked it up; run it again")
     name, specs = found
     try:
         if given["input_data"] is not None:

@@ -35,8 +35,8 @@ __all__ = ["check", "hints", "slots_table"]
 def check(config: Path | None, as_json: bool) -> None:
     """Read the configuration and print the plan: which model would be served where.
 
-    Starts nothing and imports no TensorFlow. Exit status 0 if the pool would start, 2 if the configuration is refused,
-    1 if something else is missing that it needs.
+    Starts nothing and imports no TensorFlow. Exit status 0: the pool would start. 2: the configuration is refused.
+    1: something else that the pool needs is missing.
     """
     settings = settings_of(config)
     plan = make_plan(settings, os.environ)
@@ -51,9 +51,9 @@ def check(config: Path | None, as_json: bool) -> None:
     else:
         _print(config, plan, servables, tensorflow, said)
     if missing:
-        raise PoolError("this pool would not serve: " + "; ".join(missing))
+        raise PoolError("this pool would not start: " + "; ".join(missing))
     if not as_json:
-        click.echo(f"\nfine: `pool start{'' if config is None else f' --config {config}'}` would serve this")
+        click.echo(f"\nOK: `pool start{'' if config is None else f' --config {config}'}` would serve this")
 
 
 def installed_tensorflow() -> str | None:
@@ -108,7 +108,7 @@ def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str
 
 def _missing_libraries(paths: Iterable[str]) -> list[str]:
     return [
-        f"op_libraries of [session]: there is no file {path}"
+        f"op_libraries of [tensorflow]: there is no file {path}"
         for path in dict.fromkeys(paths)
         if not os.path.isfile(path)
     ]
@@ -152,7 +152,7 @@ def slots_table(plan: Plan) -> Table:
 
 
 def options_of(plan: Plan, slot: int) -> list[str]:
-    """In what the Sessions of a slot's worker are unlike those of `[session]`, a line each."""
+    """In what the Sessions of a slot's worker are unlike those of `[tensorflow]`, a line each."""
     share, plain = plan.shares[slot], asdict(plan.session)
     found = [_line(key, value) for key, value in asdict(share.session).items() if value != plain[key]]
     for name, session in share.sessions.items():
@@ -205,8 +205,8 @@ def _values(
                 **asdict(share.device),
                 "cores": list(plan.cores[slot]),
                 "models": list(share.models),
-                "session": asdict(share.session),
-                "sessions": {name: asdict(session) for name, session in share.sessions.items()},
+                "tensorflow": asdict(share.session),
+                "tensorflow_by_model": {name: asdict(session) for name, session in share.sessions.items()},
             }
             for slot, share in enumerate(plan.shares)
         ],

@@ -58,7 +58,9 @@ def demo() -> None:
         click.echo("Stopping the pool.")
     right = sum(answer.label == answer.truth for answer in answers)
     median = statistics.median(answer.latency_s for answer in answers) * 1000
-    click.echo(f"{right} of {len(answers)} right ({percent(right / len(answers))}), {median:.1f} ms an answer (median)")
+    click.echo(
+        f"{right} of {len(answers)} right ({percent(right / len(answers))}), {median:.1f} ms per answer (median)"
+    )
     click.echo("Next: `pool start` serves the same model until Ctrl-C.")
 
 

@@ -26,13 +26,13 @@ _LIMITS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A config.toml, whose plan is shown too.",
+    help="Also show the plan of this config.toml.",
 )
 @as_json
 def devices(config: Path | None, as_json: bool) -> None:
-    """This machine's GPUs, those that a pool may use, and what devices = "auto" makes of them.
+    """Show this machine's GPUs, which of them a pool may use, and the slots that devices = "auto" gives.
 
-    With --config also which models would be served on which of them. Starts nothing.
+    With --config, also show which models would be served on which device. Starts nothing.
     """
     discovery = discover_gpus()
     plan = None if config is None else make_plan(settings_of(config), os.environ, discovery)
@@ -54,7 +54,7 @@ def devices(config: Path | None, as_json: bool) -> None:
     labels = ", ".join(device.label for device in auto)
     click.echo(f'devices = "auto" makes {count_of(len(auto), "slot")}: {labels}')
     if plan is not None:
-        click.echo(f"\n{config} makes of it:")
+        click.echo(f"\nplan of {config}:")
         show(slots_table(plan))
 
 

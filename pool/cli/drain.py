@@ -11,12 +11,12 @@ __all__ = ["drain"]
 
 @click.command()
 @click.argument("slot", type=click.IntRange(0))
-@click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for what it runs.")
+@click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for its running jobs.")
 @endpoint_option
 def drain(slot: int, timeout: float, endpoint: str | None) -> None:
     """Take SLOT out of service; returns when its process is gone. `pool restart SLOT` brings it back.
 
-    What its worker runs is finished first; what waits runs in other slots, and is refused where none has the model.
+    Its worker finishes what it runs first. Waiting jobs run in other slots, or fail if no other slot has the model.
     """
     with Client(endpoint, reconnect_timeout=0.0) as client:
         client.drain(slot)

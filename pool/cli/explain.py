@@ -25,11 +25,13 @@ Job = Mapping[str, Any]
 @as_json
 @endpoint_option
 def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
-    """The story of JOB: where it waited, ran and failed, and where its time went. Or why the last worker of a slot
-    died: what it ran, where it hung or crashed, its last output. Without either, the recent jobs and deaths.
+    """Show what happened to JOB, or why the last worker of a slot died.
 
-    A job's number is the pool's own: `pool submit --timeline` prints it, as does `future.timeline.job`. The pool
-    remembers the last thousand or so. What is known of a worker is kept in the state folder, too.
+    For a job: where it waited, ran and failed, and where its time went. For a slot: what its worker ran, where it hung
+    or crashed, and its last output. Without an argument: the recent jobs and deaths.
+
+    The pool numbers jobs itself: `pool submit --timeline` prints the number, and `future.timeline.job` has it. It
+    remembers about the last thousand jobs. Crash reports of workers are kept in the state folder, too.
     """
     job, slot = _asked(what)
     with Client(endpoint, **IMPATIENT) as client:
@@ -44,7 +46,7 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
             click.echo()
             show(deaths_table(found["deaths"]))
     else:
-        _show_story(found)
+        _show_history(found)
 
 
 def _asked(what: str | None) -> tuple[int | None, int | None]:
@@ -53,12 +55,14 @@ def _asked(what: str | None) -> tuple[int | None, int | None]:
         return None, None
     match = re.fullmatch(r"(slot:)?(\d{1,18})", what, re.ASCII)
     if match is None:
-        raise click.BadParameter(f"{what!r:.80} is neither a job's number nor slot:N, such as slot:0")
+        raise click.BadParameter(
+            f"{what!r:.80} is neither a job number nor a slot; write a number such as 7, or slot:0"
+        )
     number = int(match[2])
     return (None, number) if match[1] else (number, None)
 
 
-def _show_story(found: Job) -> None:
+def _show_history(found: Job) -> None:
     show(_headline(found))
     timeline = found.get("timeline")
     if timeline:
@@ -66,9 +70,9 @@ def _show_story(found: Job) -> None:
         spent_ms = sum(seconds for _, seconds in segments) * 1000
         show(Text(f"\n{spent_ms:,.2f} ms in the pool, {where_it_ran(timeline)}"))
         show(timeline_bar(segments))
-    if found.get("story"):
+    if found.get("history"):
         click.echo()
-    for line in found.get("story", ()):
+    for line in found.get("history", ()):
         show(Text(f"  {printable(line)}"))
 
 

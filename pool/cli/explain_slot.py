@@ -1,4 +1,4 @@
-"""What became of a slot's workers, in words: the bundles of the pool's flight recorder."""
+"""What became of a slot's workers, in words: the crash reports that the pool keeps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,23 +12,23 @@ from pool.wire.texts import printable
 
 __all__ = ["deaths_table", "show_slot"]
 
-Bundle = Mapping[str, Any]
+CrashReport = Mapping[str, Any]
 
 
 def show_slot(found: Mapping[str, Any]) -> None:
-    """The newest bundle in full, a line for each of the others, and what the slot is now."""
-    bundles: Sequence[Bundle] = found["bundles"]
+    """The newest report in full, a line for each of the others, and what the slot is now."""
+    reports: Sequence[CrashReport] = found["crash_reports"]
     slot = found["slot"]
-    if bundles:
-        _show_bundle(bundles[0], slot)
+    if reports:
+        _show_report(reports[0], slot)
         _section(
-            "before that", [f"incarnation {each['incarnation']}, {_when(each)}: {_why(each)}" for each in bundles[1:]]
+            "before that", [f"incarnation {each['incarnation']}, {_when(each)}: {_why(each)}" for each in reports[1:]]
         )
         if found["folder"] is not None:
-            show(Text(f"\nall of it, and of earlier ones: {printable(found['folder'])}"))
+            show(Text(f"\nall crash reports: {printable(found['folder'])}"))
     else:
         show(_now(slot))
-        show(Text("no worker of it has died that this pool knows of"))
+        show(Text("no worker of this slot has died"))
 
 
 def deaths_table(deaths: Sequence[Mapping[str, Any]]) -> Table:
@@ -40,24 +40,24 @@ def deaths_table(deaths: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _show_bundle(bundle: Bundle, slot: Mapping[str, Any]) -> None:
-    who = f"slot {bundle['slot']} {printable(bundle['device'])}, incarnation {bundle['incarnation']}"
-    pid = "" if bundle.get("pid") is None else f", pid {bundle['pid']}"
-    show(Text.assemble((who, "bold"), f"{pid}: ", (_why(bundle), "red")))
-    lived = "" if bundle.get("up_s") is None else f", after {_short(bundle['up_s'])}"
-    show(Text(f"  died {_when(bundle)}{lived}; {_was(bundle)}"))
-    lately = bundle.get("deaths_lately", 1)
+def _show_report(report: CrashReport, slot: Mapping[str, Any]) -> None:
+    who = f"slot {report['slot']} {printable(report['device'])}, incarnation {report['incarnation']}"
+    pid = "" if report.get("pid") is None else f", pid {report['pid']}"
+    show(Text.assemble((who, "bold"), f"{pid}: ", (_why(report), "red")))
+    lived = "" if report.get("up_s") is None else f", after {_short(report['up_s'])}"
+    show(Text(f"  died {_when(report)}{lived}; {_was(report)}"))
+    lately = report.get("deaths_lately", 1)
     if lately > 1:
         show(Text(f"  the {_ordinal(lately)} death in this slot within an hour"))
     show(Text("  ").append_text(_now(slot)))
-    for batch in bundle["batches"]:
+    for batch in report["batches"]:
         show(Text(f"\n{_batch(batch)}"))
         for line in _feeds(batch):
             show(Text(f"  {line}"))
-    _section("stacks", printable(bundle["stacks"], "\n").splitlines() or _no_stacks(bundle))
-    _section("its threads, as the kernel saw them", bundle["threads"])
-    _section("its last beats", map(_beat, bundle["beats"]))
-    _section("its last output", bundle["last_output"])
+    _section("stacks", printable(report["stacks"], "\n").splitlines() or _no_stacks(report))
+    _section("its threads, as the kernel saw them", report["threads"])
+    _section("its last beats", map(_beat, report["beats"]))
+    _section("its last output", report["last_output"])
 
 
 def _section(title: str, lines: Iterable[str]) -> None:
@@ -78,16 +78,16 @@ def _when(about: Mapping[str, Any]) -> str:
 def _why(about: Mapping[str, Any]) -> str:
     if about["killed_for"] is None:
         return printable(about["exit"])
-    ended = "" if about["exit"] == "SIGKILL" else f"; its end: {about['exit']}"
-    return printable(f"killed by the pool, because it {about['killed_for']}{ended}")
+    ended = "" if about["exit"] == "SIGKILL" else f"; it ended with {about['exit']}"
+    return printable(f"killed by the pool because it {about['killed_for']}{ended}")
 
 
-def _was(bundle: Bundle) -> str:
-    state = f"it had been {bundle['state']} for {_short(bundle['state_s'])}"
-    if bundle["phase"] == "serving":
+def _was(report: CrashReport) -> str:
+    state = f"it had been {report['state']} for {_short(report['state_s'])}"
+    if report["phase"] == "serving":
         return state
-    doing = f"{bundle['phase']} {bundle['detail']}".rstrip()
-    return printable(f"{state}, {doing} for {_short(bundle['phase_s'])}")
+    doing = f"{report['phase']} {report['detail']}".rstrip()
+    return printable(f"{state}, {doing} for {_short(report['phase_s'])}")
 
 
 def _short(seconds: float) -> str:
@@ -111,25 +111,25 @@ def _batch(batch: Mapping[str, Any]) -> str:
     rows = f", {count_of(batch['rows'], 'row')}" if batch["rows"] else ""
     padded = f" (fed as {batch['fed_rows']})" if batch["rows"] and batch["fed_rows"] != batch["rows"] else ""
     jobs = ", ".join(map(str, batch["jobs"])) + (", …" if batch["jobs_in_all"] > len(batch["jobs"]) else "")
-    alone = ", alone because a worker had died of it before" if batch["suspect"] else ""
+    alone = ", alone because it had killed a worker before" if batch["suspect"] else ""
     which = f"lane {batch['lane']} had run batch {batch['batch']} of {model} for {batch['age_s']:.1f} s"
     return printable(f"{which}{rows}{padded}: {count_of(batch['jobs_in_all'], 'job')} ({jobs}){alone}")
 
 
 def _feeds(batch: Mapping[str, Any]) -> list[str]:
     if batch["feeds"] is None:
-        return ["what it was fed is not known"]
+        return ["its inputs are not known"]
     return [
         printable(f"{feed['name'] or 'its only input'}  {feed['dtype']} [{', '.join(map(str, feed['shape']))}]")
         for feed in batch["feeds"]
     ]
 
 
-def _no_stacks(bundle: Bundle) -> list[str]:
-    return [bundle["note"]] if bundle["note"] else []
+def _no_stacks(report: CrashReport) -> list[str]:
+    return [report["note"]] if report["note"] else []
 
 
 def _beat(beat: Mapping[str, Any]) -> str:
     doing = f"{beat['phase']} {beat['detail']}".rstrip()
     running = [f"lane {lane['lane']} batch {lane['batch']} for {lane['age_s']:.1f} s" for lane in beat["running"]]
-    return f"{beat['age_s']:.1f} s before: {doing}" + (f"; {', '.join(running)}" if running else "")
+    return f"{beat['age_s']:.1f} s earlier: {doing}" + (f"; {', '.join(running)}" if running else "")

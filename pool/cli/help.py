@@ -3,11 +3,11 @@
 import difflib
 import re
 import sys
+from typing import ClassVar
 
 import click
-from rich.console import Group, RenderableType
-from rich.markdown import Markdown
-from rich.padding import Padding
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.markdown import Markdown, TableDataElement
 from rich.text import Text
 
 from pool.docs import NoSuchPage, Page, page, pages
@@ -35,7 +35,19 @@ def help(name: str | None) -> None:  # noqa: A001  # a command is called as its 
         return
     # A link to a page becomes the command that shows it.
     text = _PAGE_LINK.sub(r"\1 (`pool help \2`)", found.text)
-    _show(Padding(Markdown(text, code_theme="ansi_dark", hyperlinks=False), (0, 1)))
+    _show(_Markdown(text, code_theme="ansi_dark", hyperlinks=False))
+
+
+class _WholeCell(TableDataElement):
+    """A cell that goes on in its next line: a name with an ellipsis cannot be typed."""
+
+    def __init__(self, justify: JustifyMethod) -> None:
+        super().__init__(justify)
+        self.content.overflow = "fold"
+
+
+class _Markdown(Markdown):
+    elements: ClassVar = {**Markdown.elements, "td_open": _WholeCell, "th_open": _WholeCell}
 
 
 def _list() -> None:

@@ -4,19 +4,21 @@ import click
 
 from pool import Client
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.reload import await_roll, show_changes
+from pool.cli.reload import await_rolling_update, show_changes
 
 __all__ = ["load", "unload"]
 
 TIMEOUT_S = 900.0
 
-wait_option = click.option("--wait/--no-wait", default=True, help="Until the slots have new workers, as by default.")
+wait_option = click.option(
+    "--wait/--no-wait", default=True, help="Return when the slots have new workers (the default)."
+)
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=TIMEOUT_S,
     metavar="SECONDS",
-    help="How long it is waited for.",
+    help="How long to wait.",
 )
 
 
@@ -28,16 +30,17 @@ timeout_option = click.option(
 @as_json
 @endpoint_option
 def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpoint: str | None) -> None:
-    """Serve one MODEL more, from PATH, in the pool that runs.
+    """Add MODEL, read from PATH, to the running pool.
 
-    It goes where it has room; the others stay where they are, if they can. Each slot that gets it has a new worker,
-    without losing a job. If one does not come up with it, it is given up and all is as before: exit status 1. It lasts
-    until the pool ends or it is unloaded; a reload keeps it, unless the file has a model of its name.
+    The pool places it where there is room, and keeps the other models in place if it can. Each slot that gets MODEL
+    gets a new worker; no job is lost. If a worker cannot load it, the pool returns to its former plan: exit status 1.
+
+    MODEL stays until the pool ends or you unload it. A reload keeps it, unless the file has a model of the same name.
     """
     with Client(endpoint) as client:
         show_changes(client.load(model, path), as_json)
         if wait:
-            await_roll(client, timeout)
+            await_rolling_update(client, timeout)
 
 
 @click.command()
@@ -47,11 +50,11 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
 @as_json
 @endpoint_option
 def unload(model: str, wait: bool, timeout: float, as_json: bool, endpoint: str | None) -> None:
-    """Serve MODEL no more, and give its memory back: its workers are replaced by such without it.
+    """Remove MODEL from the running pool and free its memory: its workers are replaced by workers without it.
 
-    What runs is finished. A reload brings it back, if the file names it.
+    Running jobs are finished. A reload brings MODEL back if the file names it.
     """
     with Client(endpoint) as client:
         show_changes(client.unload(model), as_json)
         if wait:
-            await_roll(client, timeout)
+            await_rolling_update(client, timeout)

@@ -32,12 +32,12 @@ def model_notes(models: Sequence[Model]) -> list[str]:
     for model in models:
         for lowered in model.get("working_sizes", ()):
             rows = count_of(lowered["rows"], "row")
-            most = f"not max_batch's {model['max_batch']}, for lack of memory"
+            most = f"not {model['max_batch']} (max_batch), for lack of memory"
             notes.append(f"{_named(model, lowered['signature'])} runs in batches of {rows}, {most}")
         for signature, why in model.get("dependent", {}).items():
             notes.append(f"{_named(model, signature)} runs each job alone: {why}")
         for signature, why in model.get("amiss", {}).items():
-            notes.append(f"{_named(model, signature)} failed whenever it was warmed up: {why}")
+            notes.append(f"{_named(model, signature)} failed every warm-up: {why}")
     return list(dict.fromkeys(notes))
 
 

@@ -39,18 +39,18 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
         title.append("  without `version`" if model["default"] else "")
     elif versions := model.get("versions"):
         title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
-    for each in model.get("moved", ()):
+    for each in model.get("failover", ()):
         title.append(f"  on {each['to']} while {each['from']} is gone", "yellow")
     if model["path"] is None:
         return Group(title, Text("  no worker has loaded it; `pool status` says why"))
     title.append(f"  handled by {model['handler']}" if model["handler"] else "")
-    home = model["scheduling"]["home"]
+    home = model["scheduling"]["affinity"]
     if model["stateful"]:
-        where = "" if home is None else f" its jobs keep to slot {home}, and"
-        title.append(f"  stateful:{where} one that may have started is not run again")
+        where = "" if home is None else f" its jobs stay in slot {home};"
+        title.append(f"  stateful:{where} a job that may have started is not run again")
     elif home is not None:
-        title.append(f"  a session wrote its variables: all its jobs run in slot {home}")
-    for each in model["speed_ups"]:
+        title.append(f"  a session wrote its variables, so all its jobs run in slot {home}")
+    for each in model["optimizations"]:
         decided = "kept" if each["kept"] else "dropped"
         title.append(f"\n  slot {each['slot']}: {each['kind']} {decided}: {each['why']}", "dim")
     for remark in model.get("remarks", ()):
@@ -63,9 +63,7 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
             table.add_row(Text(f"  {name}", "cyan") if side == "in" else "", side, tensors)
     runs = [Text(f"  {name} runs {each['rows']}", "dim") for name, each in signatures]
     failed = [
-        Text(f"  {name} failed whenever it was warmed up: {each['amiss']}", "yellow")
-        for name, each in signatures
-        if each["amiss"]
+        Text(f"  {name} failed every warm-up: {each['amiss']}", "yellow") for name, each in signatures if each["amiss"]
     ]
     return Group(title, Text(f"  {model['path']}", "dim"), table, *runs, *failed)
 

@@ -12,7 +12,7 @@ __all__ = ["IMPATIENT", "as_json", "config_option", "endpoint_option", "input_op
 IMPATIENT: dict[str, Any] = {"connect_timeout": 2.0, "reconnect_timeout": 0.0}
 
 endpoint_option = click.option(
-    "--endpoint", metavar="URL", help="ipc://… or tcp://host:port; the local pool's default otherwise."
+    "--endpoint", metavar="URL", help="ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else the local pool."
 )
 
 config_option = click.option(
@@ -20,21 +20,19 @@ config_option = click.option(
     "config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A config.toml; the built-in demo model otherwise.",
+    help="A config.toml. Default: serve the built-in demo model.",
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
-signature_option = click.option(
-    "--signature", metavar="NAME", help="serving_default, or the only one, where this is left out."
-)
+signature_option = click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one.")
 
 input_option = click.option(
     "--input",
     "inputs",
     multiple=True,
     metavar="[NAME=]VALUE",
-    help="One input; may be repeated. The name may be left out where there is one input.",
+    help="One input; may be repeated. NAME may be left out if the model has one input.",
 )
 
 

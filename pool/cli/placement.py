@@ -20,14 +20,16 @@ _MOST_NAMED = 5
 
 @click.command()
 @click.argument("model")
-@click.option("--device", metavar="NAME", help="Which worker: a device as `pool status` shows it, or slot:N.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take; the pool's default otherwise.")
+@click.option("--device", metavar="NAME", help="Ask the worker on this device, as `pool status` shows it, or slot:N.")
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="How long it may take. Default: the pool's default_timeout."
+)
 @endpoint_option
 @as_json
 def placement(model: str, device: str | None, timeout: float | None, endpoint: str | None, as_json: bool) -> None:
-    """What of MODEL runs where: a worker runs each signature once more and says on which device each node ran.
+    """Show on which device each node of MODEL runs: a worker runs each signature once and reports.
 
-    Signatures that may change the model's state are not run. The names are those that placement rules match.
+    Signatures that may change the model's state are not run. Placement rules match the names that are shown.
     """
     with Client(endpoint, **IMPATIENT) as client:
         found = client.placement(model, timeout=timeout, device=device)
@@ -73,13 +75,13 @@ def _kept(rule: Mapping[str, Any]) -> Text:
     if rule["kept"]:
         return Text.assemble(("yes", "green"), _but_for(rule["absent"]))
     if rule["kept"] is None:
-        return Text("nothing of it was to run")
+        return Text("it has no nodes to run")
     elsewhere = ", ".join(f"{printable(each['node'])} on {each['device']}" for each in rule["elsewhere"])
-    return Text(f"no: {elsewhere or 'none of it ran'}", "red")
+    return Text(f"no: {elsewhere or 'none of its nodes ran'}", "red")
 
 
 def _but_for(absent: Sequence[str]) -> str:
     if not absent:
         return ""
     more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
-    return f", but for what TensorFlow left out: {', '.join(map(printable, absent[:_MOST_NAMED]))}{more}"
+    return f", except what TensorFlow left out: {', '.join(map(printable, absent[:_MOST_NAMED]))}{more}"

@@ -10,7 +10,7 @@ from pool import Client
 from pool.cli.options import as_json, endpoint_option, print_json
 from pool.errors import PoolError
 
-__all__ = ["await_roll", "reload", "show_changes"]
+__all__ = ["await_rolling_update", "reload", "show_changes"]
 
 LOOK_S = 0.1
 
@@ -21,17 +21,17 @@ LOOK_S = 0.1
 @endpoint_option
 @as_json
 def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> None:
-    """Have the pool read its config.toml again and say what is another now.
+    """Make the pool read its config.toml again, and show what changed.
 
-    A file with a mistake, or with a change that takes a new pool, is refused whole: exit status 2, and the pool goes on
-    as before. What only a worker's start can give comes with new workers, one slot after the other, without losing a
-    job; if one does not come up with the new settings, all go back to the former ones.
+    If the file has a mistake, or a change that needs a new pool, the pool refuses all of it: exit status 2, and nothing
+    changes. Settings that a running worker cannot take come with new workers, one slot after the other; no job is
+    lost. If a worker does not start with the new settings, all slots return to the former ones.
     """
     with Client(endpoint) as client:
         found = client.reload()
         show_changes(found, as_json)
         if wait:
-            await_roll(client, timeout)
+            await_rolling_update(client, timeout)
 
 
 def show_changes(found: Mapping[str, Any], as_json: bool) -> None:
@@ -53,15 +53,18 @@ def _new_workers(slots: Sequence[int]) -> str:
     return f"slots {', '.join(map(str, slots))} get new workers, one after the other"
 
 
-def await_roll(client: Client, timeout_s: float) -> None:
+def await_rolling_update(client: Client, timeout_s: float) -> None:
     """Raises `PoolError` where it ends early, or not in time."""
     deadline = time.monotonic() + timeout_s
-    while (roll := (status := client.status())["roll"])["left"]:
+    while (update := (status := client.status())["rolling_update"])["left"]:
         if time.monotonic() > deadline:
-            left = ", ".join(map(str, roll["left"]))
-            raise PoolError(f"slots {left} have the former settings after {timeout_s:g} s; it goes on by itself")
+            left = ", ".join(map(str, update["left"]))
+            raise PoolError(
+                f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
+                " continues in the background"
+            )
         time.sleep(LOOK_S)
-    if roll["failure"]:
-        raise PoolError(roll["failure"])
+    if update["failure"]:
+        raise PoolError(update["failure"])
     if broken := status["versions"]["broken"]:
-        raise PoolError(f"did not come up, so another version is served on: {', '.join(broken)}")
+        raise PoolError(f"did not start, so another version is served on: {', '.join(broken)}")

@@ -26,5 +26,5 @@ def await_slot(client: Client, number: int, timeout_s: float, is_there: Callable
         if time.monotonic() > deadline:
             why = found["doing"] or found["reason"]
             state = f"{found['state']} ({why})" if why else found["state"]
-            raise PoolError(f"slot {number} is {state} after {timeout_s:g} s; it goes on by itself")
+            raise PoolError(f"slot {number} is {state} after {timeout_s:g} s; it continues in the background")
         time.sleep(LOOK_S)

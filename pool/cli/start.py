@@ -8,7 +8,7 @@ import socket
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgpack
@@ -16,17 +16,14 @@ import msgpack
 from pool import logs
 from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option
-from pool.config import demo_folder
+from pool.config import Settings, builtin_settings, demo_folder, load_settings, parse_settings
 from pool.core.actions import PoolStopped
-from pool.errors import InvalidConfig, PoolError
+from pool.errors import PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
 from pool.serve import BrokeDown, Service, SlotLog, has_terminal
 from pool.systemd import Notifier
 from pool.wire.codec import packed
-
-if TYPE_CHECKING:
-    from pool.config import Settings
 
 __all__ = ["settings_of", "start"]
 
@@ -35,20 +32,20 @@ log = logging.getLogger("pool")
 
 @click.command()
 @config_option
-@click.option("--verbose", is_flag=True, help="Log more, and each line with its fields.")
+@click.option("--verbose", is_flag=True, help="Log more, and show the fields of each line.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Of the lines on standard error; json has an object a line, with all fields.",
+    help="Format of the log on standard error. json writes one object per line, with all fields.",
 )
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
 def start(config: Path | None, verbose: bool, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
-    Without --config it serves the built-in demo model. With it, `pool reload` has the file read again, and so does
-    SIGHUP in a pool that has no terminal; one that has a terminal ends when that is closed.
+    Without --config it serves the built-in demo model. With it, `pool reload` reads the file again. SIGHUP does the
+    same in a pool without a terminal. A pool with a terminal ends when the terminal is closed.
     """
     if embedded is not None:
         _start_embedded(socket.socket(fileno=embedded), verbose)
@@ -118,24 +115,18 @@ def _next_command() -> str:
     return f"{program} submit digits --input pixels=@{image}"
 
 
-def settings_of(config: Path | None) -> Any:
-    """The settings in a file, or the built-in ones. Raises `InvalidConfig`, also where pydantic is missing."""
-    try:
-        from pool.config import builtin_settings, load_settings
-    except ImportError as error:
-        raise InvalidConfig(f"{error}: this needs the extra: pip install 'tf-worker-pool[worker]'") from None
+def settings_of(config: Path | None) -> Settings:
+    """The settings in a file, or the built-in ones. Raises `InvalidConfig`."""
     return builtin_settings(demo_folder() / "digits") if config is None else load_settings(config)
 
 
 def _source(config: Path, endpoint: str) -> Source:
     """`endpoint`: where the pool is, if the file need not say."""
-    from pool.config import load_settings
-
     path = config.absolute()  # whatever becomes of the working directory
     return Source(str(config), lambda: _at(endpoint, load_settings(path)))
 
 
-def _at(endpoint: str, settings: "Settings") -> "Settings":
+def _at(endpoint: str, settings: Settings) -> Settings:
     if settings.pool.endpoint or not endpoint:
         return settings
     return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": endpoint})})
@@ -165,8 +156,6 @@ def _start_embedded(link: socket.socket, verbose: bool) -> None:
 
 
 def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
-    from pool.config import builtin_settings, load_settings, parse_settings
-
     config = request["config"]
     if config is None:
         settings = builtin_settings(demo_folder() / "digits")
@@ -211,7 +200,7 @@ def _read(link: socket.socket) -> dict[str, Any]:
     while True:
         chunk = link.recv(65536)
         if not chunk:
-            raise PoolError("the program that started this pool went away")
+            raise PoolError("the program that started this pool ended")
         unpacker.feed(chunk)
         for request in unpacker:
             return dict(request)

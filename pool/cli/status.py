@@ -22,7 +22,7 @@ Slot = Mapping[str, Any]
 @endpoint_option
 @as_json
 def status(endpoint: str | None, as_json: bool) -> None:
-    """What each slot is and does: device, process, state, models; and what waits for each model."""
+    """Show each slot (device, process, state, models) and the queue of each model."""
     with Client(endpoint, **IMPATIENT) as client:
         found = client.status()
     if as_json:
@@ -42,19 +42,19 @@ def status(endpoint: str | None, as_json: bool) -> None:
     for slot in slots:
         if slot["reason"]:
             show(Text.assemble(f"\nslot {slot['slot']} is ", styled_state(slot["state"]), f": {slot['reason']}"))
-    for note in (*_moved(found.get("moved"), slots), *model_notes(models or ())):
+    for note in (*_failovers(found.get("failover"), slots), *model_notes(models or ())):
         show(Text(f"\n{note}"))
 
 
-def _moved(moved: Mapping[str, Any] | None, slots: Sequence[Slot]) -> list[str]:
+def _failovers(failover: Mapping[str, Any] | None, slots: Sequence[Slot]) -> list[str]:
     """Of models whose device is gone, and what brings them home."""
-    if not moved:
+    if not failover:
         return []
-    away = [f"model {each['model']} is on {each['to']} while {each['from']} is gone" for each in moved["away"]]
-    homes = {each["from"] for each in moved["away"]}
+    away = [f"model {each['model']} is on {each['to']} while {each['from']} is gone" for each in failover["away"]]
+    homes = {each["from"] for each in failover["away"]}
     gone = [str(slot["slot"]) for slot in slots if slot["device"] in homes and slot["state"] in ("FATAL", "STOPPED")]
     back = [f"when it is back, `pool restart {number}` tries slot {number} again" for number in gone]
-    return [*away, *moved["stays"], *back]
+    return [*away, *failover["stays"], *back]
 
 
 def _headline(found: Mapping[str, Any]) -> Text:
@@ -66,7 +66,7 @@ def _queue_line(found: Mapping[str, Any]) -> Text:
     queue = found["queue"]
     answered = ", ".join(f"{number:,} {outcome.replace('-', ' ')}" for outcome, number in found["answered"].items())
     if not queue["jobs"]:
-        return Text(f"no job now; answered: {answered or 'none yet'}")
+        return Text(f"no jobs now; answered: {answered or 'none yet'}")
     running = queue["jobs"] - queue["queued"]
     now = f"{queue['queued']:,} queued, {running:,} running, {size(queue['bytes'])}"
     return Text(f"{count_of(queue['jobs'], 'job')}: {now}; answered: {answered or 'none yet'}")
@@ -83,17 +83,40 @@ def _table(slots: Sequence[Slot]) -> Table:
         Column("STATE", lambda slot: styled_state(slot["state"])),
         Column("DOING", _doing, below="STATE"),
         Column(">JOBS", lambda slot: f"{slot['jobs_done']:,}"),
-        Column(">MEMORY", lambda slot: size(slot["memory_bytes"]), below=">JOBS"),
+        Column(">HOST MEM", lambda slot: size(slot["memory_bytes"]), below=">JOBS"),
+        Column(">GPU MEM", _gpu_memory, optional=True),
+        Column(">LOAD", _gpu_load, below=">GPU MEM", optional=True),
         Column("MODELS", _models),
+    )
+
+
+def _gpu_memory(slot: Slot) -> str:
+    """Used by all processes there, and all that there is, as NVML tells it."""
+    return "\n".join(
+        f"{gpu['used_bytes'] / 2**30:.3g}/{gpu['total_bytes'] / 2**30:.3g} GiB" if gpu["total_bytes"] else "not told"
+        for gpu in slot["gpus"]
+    )
+
+
+def _gpu_load(slot: Slot) -> str:
+    """How much of the time a kernel runs, and how warm the GPU is."""
+    return "\n".join(
+        " ".join(
+            [
+                *([f"{gpu['utilization']:.0%}"] if gpu["utilization"] is not None else []),
+                *([f"{gpu['temperature_c']} °C"] if gpu["temperature_c"] is not None else []),
+            ]
+        )
+        for gpu in slot["gpus"]
     )
 
 
 def _doing(slot: Slot) -> str:
     """And what those do that are beside it."""
     phrases = [str(slot["doing"])] if slot["doing"] else []
-    if (successor := slot["successor"]) is not None:
-        doing = successor["doing"] or successor["state"]
-        phrases.append(f"incarnation {successor['incarnation']} beside it: {doing}")
+    if (replacement := slot["replacement"]) is not None:
+        doing = replacement["doing"] or replacement["state"]
+        phrases.append(f"incarnation {replacement['incarnation']} beside it: {doing}")
     if (standby := slot["standby"]) is not None:
         phrases.append(f"standby: {standby['doing'] or standby['state']}")
     return "; ".join(phrases)

@@ -7,7 +7,7 @@ import click
 
 from pool import Client
 from pool.cli.options import endpoint_option
-from pool.endpoint import default_endpoint, holder, ipc_path
+from pool.endpoint import ENDPOINT_VARIABLE, default_endpoint, holder, ipc_path
 from pool.errors import PoolError
 
 __all__ = ["stop"]
@@ -17,10 +17,10 @@ LOOK_S = 0.05
 
 @click.command()
 @endpoint_option
-@click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait for its end.")
+@click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait until it is gone.")
 def stop(endpoint: str | None, timeout: float) -> None:
-    """Let the pool finish what it holds and end; returns when it is gone."""
-    path = ipc_path(endpoint or default_endpoint(os.environ, os.getuid()))
+    """Stop the pool after it has finished its jobs. Returns when it is gone."""
+    path = ipc_path(endpoint or os.environ.get(ENDPOINT_VARIABLE) or default_endpoint(os.environ, os.getuid()))
     pid = holder(path)
     if pid is None:
         raise PoolError(f"no pool runs at ipc://{path}")
@@ -29,6 +29,8 @@ def stop(endpoint: str | None, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while holder(path) == pid:
         if time.monotonic() >= deadline:
-            raise PoolError(f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows at what")
+            raise PoolError(
+                f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows what it waits for"
+            )
         time.sleep(LOOK_S)
     click.echo(f"stopped (pid {pid})")

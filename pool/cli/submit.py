@@ -30,24 +30,28 @@ LOADING_S = 120.0
 @click.argument("model", required=False)
 @signature_option
 @input_option
-@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return this output only; may be repeated.")
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return only this output; may be repeated.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="The job's; the pool's default_timeout otherwise.",
+    help="Seconds until the job fails. Default: the pool's default_timeout.",
 )
 @click.option(
-    "--priority", type=click.IntRange(-100, 100), default=0, metavar="N", help="-100 to 100, higher first; 0 otherwise."
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    metavar="N",
+    help="-100 to 100; higher runs first. Default: 0.",
 )
-@click.option("--device", metavar="NAME", help="Run there only: a device, uuid or slot:N of `pool status`.")
-@click.option("--version", metavar="VERSION", help="Run this version of the model: its number or a label.")
-@click.option("--timeline", is_flag=True, help="Print where the time went, too.")
+@click.option("--device", metavar="NAME", help="Run only here: a device, uuid or slot:N from `pool status`.")
+@click.option("--version", metavar="VERSION", help="Run this version of the model: a number or a label.")
+@click.option("--timeline", is_flag=True, help="Also print where the time went.")
 @click.option(
     "--replay",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Send a quarantined job again, as it was, instead of MODEL with inputs.",
+    help="Send this quarantined job again, instead of MODEL with inputs.",
 )
 @as_json
 @endpoint_option
@@ -83,7 +87,7 @@ def submit(
     if replay is None and model is None:
         raise click.UsageError("Missing argument 'MODEL'.")
     if replay is not None and given:
-        raise click.UsageError(f"--replay sends a job as it was: leave out {', '.join(given)}.")
+        raise click.UsageError(f"--replay sends a stored job unchanged: leave out {', '.join(given)}.")
     wanted = int(version) if version is not None and version.isdecimal() else version
     with Client(endpoint) as client:
         if replay is not None:
@@ -147,5 +151,5 @@ def _about(kept: "KeptJob") -> str:
     line = f"replaying job {kept.number} of {of}{rows}, {size(sum(map(len, kept.payload)))}"
     if kept.kept_at:
         line += f", kept at {kept.kept_at}"
-    story = kept.story.splitlines()
-    return "\n".join(map(printable, (line, f"its end: {story[-1]}") if story else (line,)))
+    history = kept.history.splitlines()
+    return "\n".join(map(printable, (line, f"its end: {history[-1]}") if history else (line,)))

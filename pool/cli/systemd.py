@@ -34,15 +34,15 @@ def systemd() -> None:
 def _about_unit(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which unit."""
     for option in (
-        click.option("--as", "account", metavar="USER", help="Whom a service of the machine runs as."),
-        click.option("--user", "user_unit", is_flag=True, help="A service of your own, not of the machine."),
+        click.option("--as", "account", metavar="USER", help="The user that a system service runs as."),
+        click.option("--user", "user_unit", is_flag=True, help="Write a service of your own, not a system service."),
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             default="config.toml",
             show_default=True,
             metavar="FILE",
-            help="What the service serves.",
+            help="The config.toml that the service serves.",
         ),
     ):
         command = option(command)
@@ -60,15 +60,17 @@ def print_unit(config: Path, user_unit: bool, account: str | None) -> None:
 @_about_unit
 @click.option("--force", is_flag=True, help="Overwrite another unit of this name.")
 def install(config: Path, user_unit: bool, account: str | None, force: bool) -> None:
-    """Write the unit to where systemd finds it, and say what to run next. Runs none of it."""
+    """Write the unit where systemd finds it, and print the commands to run next. It runs none of them."""
     settings = settings_of(config)
     text = _text(config, settings, user_unit, account)
     path = (_user_folder() if user_unit else SYSTEM_FOLDER) / UNIT_NAME
     before = _standing(path)
     if before == text.encode():
-        click.echo(f"{path} is this unit already")
+        click.echo(f"{path} already has this unit")
     elif before is not None and not force:
-        raise PoolError(f"{path} is another unit; `pool systemd print` shows this one, --force overwrites that one")
+        raise PoolError(
+            f"{path} has a different unit; `pool systemd print` shows the new one, --force overwrites the old one"
+        )
     else:
         _write(path, text)
         click.echo(f"wrote {path}")
@@ -83,7 +85,7 @@ def install(config: Path, user_unit: bool, account: str | None, force: bool) -> 
 
 def _text(config: Path, settings: "Settings", user_unit: bool, account: str | None) -> str:
     if user_unit == (account is not None):
-        raise click.UsageError("say --as USER for a service of the machine, or --user for one of your own")
+        raise click.UsageError("give --as USER for a system service, or --user for one of your own")
     if account is not None:
         try:
             pwd.getpwnam(account)
@@ -142,7 +144,7 @@ def _write(path: Path, text: str) -> None:
         write_whole(path, [text.encode()], 0o644)  # others run `systemctl cat`
     except PermissionError as error:
         raise PoolError(
-            f"{path.parent}: {error.strerror}; run it as root, or write a unit of your own: --user"
+            f"{path.parent}: {error.strerror}; run this as root, or write a unit of your own with --user"
         ) from None
     except OSError as error:
         raise PoolError(f"{path} cannot be written: {error.strerror}") from None

@@ -98,7 +98,7 @@ def _from_file(name: str, wants_text: bool, spec: TensorSpec | None, stdin: Bina
             return _json(content.decode(), spec, f"{where}: {name}")
         except UnicodeDecodeError:
             kinds = "give JSON, or an array in .npy"
-            raise BadValue(f"{where}: {name}: holds bytes, and the input takes {spec}; {kinds}") from None
+            raise BadValue(f"{where}: {name}: holds bytes, but the input takes {spec}; {kinds}") from None
     return content
 
 
@@ -130,7 +130,7 @@ def _text_or_strings(text: str, where: str) -> object:
     if isinstance(parsed, list):
         if not _all_strings(parsed):
             raise BadValue(
-                f"{where}: a list for a string input is of strings; to send the text itself: {json.dumps(text)}"
+                f"{where}: a string input takes a list of strings; to send the text itself, write {json.dumps(text)}"
             )
         return parsed
     return os.fsencode(text)

@@ -47,7 +47,7 @@ class AsyncClient:
         began = time.monotonic()
         request = request_for(model, **options)
         loop = self._loop()
-        rows, payload = encode_call(model, inputs, loop.connection.arenas)
+        rows, payload = encode_call(model, inputs, loop.connection.shared_memory)
         return await loop.run(request, rows, payload, began, patient=block)
 
     def _loop(self) -> EventLoop:
@@ -56,8 +56,10 @@ class AsyncClient:
         connection = self._client._connected()
         loop = self._loops.get(running)
         if loop is None or loop.connection is not connection:
-            self._loops = {other: its for other, its in self._loops.items() if not other.is_closed()}
             loop = self._loops[running] = EventLoop(running, connection)
+            for other in [*self._loops]:  # where another thread's loop may come at any time
+                if other.is_closed():
+                    self._loops.pop(other, None)
         return loop
 
     def submit_many(

@@ -1,4 +1,4 @@
-"""The client: one object a process, used by all its threads."""
+"""The client: one object per process, used by all its threads."""
 
 import atexit
 import logging
@@ -39,13 +39,13 @@ _before_fork: "list[Connection]" = []  # never freed: their sockets are the pare
 
 
 class Client(Replicas):
-    """Submits jobs to a pool. Connects at the first use, and again when the pool was gone. Safe for many threads.
+    """Submits jobs to a pool. Connects at the first use, and again after the pool was gone. Safe for many threads.
 
-    A pool that goes away and returns, restarted say, costs no job: what has no answer is submitted again, each job to
-    its own deadline. One of a model that keeps state which may have started ends in `WorkerLost` instead.
+    A pool that restarts costs no job: the client submits jobs without an answer again, within their timeouts. The
+    exception is a job of a stateful model that may have started: it ends in `WorkerLost`.
 
-    Used after `fork`, it makes a connection of its own; jobs submitted before are the parent's and fail in the child.
-    Dropped without `close`, it ends by itself once the futures that are still out have their answers.
+    After `fork`, the child's client makes its own connection. Jobs submitted before belong to the parent and fail in
+    the child. A client dropped without `close` ends itself when the last open future has its answer.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Client(Replicas):
     ) -> None:
         """`endpoint`: "ipc://…" or "tcp://host:port"; None is the local pool's default.
 
-        `connect_timeout`: for how many seconds a pool is looked for that has not been there; `reconnect_timeout`: one
-        that was. Then jobs end in `PoolUnreachable`; with a `reconnect_timeout` of 0 they do as soon as it is lost.
+        `connect_timeout`: how many seconds to look for a pool at first; `reconnect_timeout`: for one that was lost.
+        After that, jobs end in `PoolUnreachable`. With a `reconnect_timeout` of 0 they end as soon as it is lost.
 
-        `spin_us`: for how many microseconds the caller of a lone `run` looks again and again for the answer before he
-        sleeps. That costs a core, and is quicker where there is one to spare; the pool has its own `spin_us`.
+        `spin_us`: how many microseconds the caller of a lone `run` polls for the answer before it sleeps. Polling is
+        faster but keeps a core busy. The pool has its own `spin_us` in `[advanced]`.
         """
         self._peer = Peer.of(endpoint, connect_timeout, reconnect_timeout)
         if not 0 <= spin_us <= LONGEST_SPIN_US:
-            raise ValueError(f"spin_us is {spin_us}, give microseconds from 0 to {LONGEST_SPIN_US}")
+            raise ValueError(f"spin_us is {spin_us}; give microseconds from 0 to {LONGEST_SPIN_US}")
         self._spin_s = spin_us * 1e-6
         self._lock = threading.Lock()
         self._connection: Connection | None = None  # ZeroMQ comes with the first
@@ -87,21 +87,19 @@ class Client(Replicas):
         block: bool = False,
         **options: Unpack[JobOptions],
     ) -> JobFuture:
-        """One job; never raises what the future can say, and never blocks unless `block` asks for it.
+        """Submits one job. Never blocks without `block`. Errors are the future's; only a closed client raises one here.
 
-        `inputs` maps the signature's input names to arrays, Python numbers, strings or nested lists of them; with one
-        input it may be that input alone. The arrays are copied before this returns. `signature` is
-        `serving_default` by default, or the only one. `outputs` are the names to return, all by default. `timeout` is
-        in seconds, the pool's `default_timeout` by default. `priority`: from -100 to 100, higher first. `device`: only
-        there, by a name that `pool status` shows, such as "gpu:0", "cpu:1", a uuid or "slot:3"; 0 means "0".
-        `version`: of a model that is served from a folder of numbered versions, 3 say, or a label; by default the
-        newest of several, else any that is served.
-        Errors, all from `pool.errors`, are the future's; only a client that is closed raises `PoolError` itself.
+        `inputs` maps the signature's input names to arrays, Python numbers, strings or nested lists of them. A single
+        input needs no name. The arrays are copied before this returns. `signature`: `serving_default` by default, or
+        the only one. `outputs`: the names to return, all by default. `timeout`: in seconds, the pool's
+        `default_timeout` by default. `priority`: from -100 to 100, higher runs first. `device`: run only there, by a
+        name from `pool status`, such as "gpu:0", "cpu:1", a uuid or "slot:3"; 0 means "0". `version`: for a model with
+        numbered versions, a number such as 3 or a label; the default is the newest of several, or any that is served.
 
-        `block`: a pool that is overloaded, and this client's credit when it is used up, slow the caller down instead of
-        failing the job. This waits, while the job's time lasts, until the job is sent; one that the pool has no room
-        for is sent again when there may be, and meanwhile no other blocking job of its model leaves. `Overloaded` then
-        means that there was no room in all its time. In a done-callback `block` raises `PoolError`.
+        `block`: an overloaded pool, or a used-up credit, slows the caller down instead of failing the job. This waits
+        within the job's timeout until the job is sent. If the pool refuses the job, the client sends it again later;
+        meanwhile it sends no other blocking job of the model. `Overloaded` then means that there was no room in all
+        that time. In a done-callback, `block` raises `PoolError`.
         """
         return self._start(model, inputs, patient=block, wait=block, **options)
 
@@ -113,20 +111,19 @@ class Client(Replicas):
         block: bool = False,
         **options: Unpack[JobOptions],
     ) -> "dict[str, np.ndarray[Any, Any]]":
-        """`submit(…).result()`; where that is interrupted, by Ctrl-C say, the job is cancelled."""
+        """`submit(…).result()`. An interrupt such as Ctrl-C cancels the job."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         began = time.monotonic()
         request = request_for(model, **options)
         connection = self._connected()
-        rows, payload = encode_call(model, inputs, connection.arenas)
+        rows, payload = encode_call(model, inputs, connection.shared_memory)
         return connection.run(request, rows, payload, began, patient=block)  # type: ignore[no-any-return]
 
     def placement(self, model: str, *, timeout: float | None = None, device: str | int | None = None) -> dict[str, Any]:
-        """What of a model runs where in a worker, which `device` may choose: what `pool placement --json` prints.
+        """On which device each node of a model runs: what `pool placement --json` prints. `device` chooses a worker.
 
-        A job like others: the worker runs each signature that keeps no state once more, traced. See
-        `pool.client.placement`.
+        The worker runs each stateless signature once more, traced, as a job like others. See `pool.client.placement`.
         """
         future = self.submit(model, {}, signature=PLACEMENT, timeout=timeout, device=device)
         try:
@@ -142,11 +139,10 @@ class Client(Replicas):
         block: bool = False,
         **options: Unpack[JobOptions],
     ) -> list[JobFuture]:
-        """A job for each of the inputs, and their futures in this order: `submit` for many, at a fraction of its cost.
+        """Submits one job per input, at a fraction of the cost of `submit`. Returns the futures in the same order.
 
-        Small inputs of one shape travel together; each fails, succeeds or is cancelled by itself. With `block` those
-        that the pool has no room for wait for it while their time lasts, as with `submit`, but this does not wait for
-        them.
+        Small inputs of one shape are sent together; each fails, succeeds or is cancelled by itself. With `block`, jobs
+        wait for room as in `submit`, but this call does not wait for them.
         """
         from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
 
@@ -166,16 +162,15 @@ class Client(Replicas):
         in_flight: int = 64,
         **options: Unpack[JobOptions],
     ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
-        """The results in the order of the inputs, of which at most `in_flight` are read ahead.
+        """Yields the results in the order of the inputs. Reads at most `in_flight` inputs ahead.
 
-        Small inputs of one shape are copied as they are read, and travel together while the pool is busy; each fails or
-        succeeds by itself. Quickest is one array whose items are the inputs (`rows[:, None]`), of which whole stretches
-        are sent as they lie. A pool that is overloaded slows it down: it submits with `block`. Raises the first failed
-        job's error in its turn, and reads no further input once that is known. What is in flight when the iterator is
-        closed is cancelled.
+        Small inputs of one shape are copied as they are read, and sent together while the pool is busy; each fails or
+        succeeds by itself. The fastest input is one array whose items are the inputs (`rows[:, None]`): whole stretches
+        of it are sent as they lie. An overloaded pool slows this down, as with `block`. Raises the first failed job's
+        error in its turn, and then reads no further input. Closing the iterator cancels the jobs in flight.
         """
         if in_flight < 1:
-            raise ValueError(f"in_flight is {in_flight}, give a positive number")
+            raise ValueError(f"in_flight is {in_flight}; give a positive number")
         from pool.client.bulk.mapping import mapped  # numpy comes with the first tensor
 
         if self._closed:
@@ -190,20 +185,20 @@ class Client(Replicas):
         private: bool = False,
         **options: Unpack[SessionOptions],
     ) -> RemoteSession:
-        """In the place of a `tf.Session` that has the model loaded: `session(model).run(fetches, feed_dict)`.
+        """Replaces a `tf.Session` with the model loaded: `session(model).run(fetches, feed_dict)`.
 
-        `private`: with variables of its own, as they are in the model's files, in a worker that keeps them for it;
-        otherwise with those of the model, which jobs and sessions share. The rest as in `submit`, for each run.
+        `private`: the session has its own variables, as in the model's files, in one worker that keeps them. Otherwise
+        all jobs and sessions share the model's variables. The other options are those of `submit`, for each run.
         """
         return RemoteSession(self, model, private=private, **options)
 
     def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job, in the memory that this client shares with a pool on the same machine.
 
-        Its values are anything. Submitted, it (or a view of it in C order) is not copied, so it must not be written
-        until the future has its result; where the future ended otherwise, not any more. The memory is used again when
-        the array and its views are gone. Without a pool that lends memory, or when that is full, it is an array like
-        any other, and is copied when it is submitted. The first call waits for the pool, as long as for a connection.
+        Its values are undefined. `submit` does not copy it, or a view of it in C order. So don't write to it until the
+        future has its result; after any other end of the future, never write to it again. The memory is reused when the
+        array and its views are gone. If the pool lends no memory, or it is full, this is an ordinary array, which is
+        copied when it is submitted. The first call waits for the pool, as long as for a connection.
         """
         from pool.client.payload import empty  # numpy comes with the first tensor
 
@@ -218,7 +213,7 @@ class Client(Replicas):
         wait: bool = False,
         **options: Unpack[JobOptions],
     ) -> JobFuture:
-        """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so."""
+        """`submit`: a `patient` job waits for room; the caller waits with it only if `wait` is set."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         began = time.monotonic()
@@ -227,7 +222,7 @@ class Client(Replicas):
         try:
             request = request_for(model, **options)
             connection = self._connected()
-            rows, payload = encode_call(model, inputs, connection.arenas)
+            rows, payload = encode_call(model, inputs, connection.shared_memory)
         except PoolError as error:
             return _refused(error)
         return connection.submit(request, rows, payload, began, patient=patient, wait=wait)
@@ -240,8 +235,8 @@ class Client(Replicas):
         payload: Sequence[bytes],
         **options: Unpack[JobOptions],
     ) -> JobFuture:
-        """`submit` of inputs that are encoded already, such as those of a quarantined job (`pool.quarantine.load`)."""
-        # The answer needs it, in the I/O thread: a child that is forked while that imports would wait for ever.
+        """`submit` for inputs that are already encoded, such as those of a quarantined job (`pool.kept.load`)."""
+        # The I/O thread needs it for the answer. A child forked during that import would wait for ever.
         import_module("pool.client.payload")
         began = time.monotonic()
         try:
@@ -252,7 +247,7 @@ class Client(Replicas):
         return connection.submit(request, rows, payload, began)
 
     def _check_thread(self) -> None:
-        """Raises `PoolError` where waiting for an answer would wait for ever."""
+        """Raises `PoolError` if waiting for an answer would never end."""
         if (connection := self._connection) is not None:
             connection.driver.check_wait()
 
@@ -285,7 +280,7 @@ class Client(Replicas):
             connection.release()
 
     def _connected(self) -> "Connection":
-        """Raises `PoolUnreachable` where none can be made, `PoolError` when the client is closed."""
+        """Raises `PoolUnreachable` if no connection can be made, `PoolError` if the client is closed."""
         connection = self._connection
         if connection is not None and not connection.lost:
             return connection
@@ -317,8 +312,8 @@ def _after_fork_in_child() -> None:
     for client in list(_live):
         try:
             client._after_fork()
-        except Exception:  # the others are to be put right too
-            log.exception("a client was not put right after a fork")
+        except Exception:  # the others need it too
+            log.exception("a client could not be renewed after a fork")
 
 
 def _close_all() -> None:

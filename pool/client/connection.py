@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from pool.client.arenas import Arenas, Piece
+from pool.client.answer_sizes import AnswerSizes
 from pool.client.bulk.grain import Grain
 from pool.client.bulk.members import Chunk, Members
 from pool.client.dialogue import Dialogue
@@ -29,7 +29,7 @@ from pool.client.futures import JobFuture
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
-from pool.client.rooms import Rooms
+from pool.client.shared_memory import Piece, SharedMemory
 from pool.client.sources import Sources
 from pool.client.wait import Ending, Wait
 from pool.errors import PoolError, PoolUnreachable
@@ -59,11 +59,11 @@ class Connection:
         except OSError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"
-        self.arenas = Arenas()
+        self.shared_memory = SharedMemory()
         self.grain = Grain()
-        self._rooms = Rooms()
+        self._answer_sizes = AnswerSizes()
         self._dialogue = Dialogue(
-            peer, name, self._outbox, self._requests, self._sources, self.arenas, self._rooms, self.grain
+            peer, name, self._outbox, self._requests, self._sources, self.shared_memory, self._answer_sizes, self.grain
         )
         self.driver = Driver(self._dialogue, self._sources, spin_s)
         self._dialogue.begin(time.monotonic())
@@ -164,10 +164,10 @@ class Connection:
         began: float,
         patient: bool,
     ) -> Job:
-        expected = self._rooms.expected_bytes(request, rows)
-        room = self.arenas.place(expected) if expected else None
+        expected = self._answer_sizes.expected_bytes(request, rows)
+        space = self.shared_memory.place(expected) if expected else None
         size_bytes = sum(map(len, payload))
-        return Job(future, request, rows, payload, size_bytes, began, time.monotonic(), room, patient)
+        return Job(future, request, rows, payload, size_bytes, began, time.monotonic(), space, patient)
 
     @property
     def descriptor(self) -> int:
@@ -228,11 +228,11 @@ class Connection:
             raise wait.outcome
         return wait.outcome[0]
 
-    def lent_memory(self, timeout_s: float) -> Arenas:
+    def lent_memory(self, timeout_s: float) -> SharedMemory:
         """As soon as it is known whether the pool lends any, or the time is over."""
         if not self.driver.is_thread:
-            self.arenas.settled.wait(timeout_s)
-        return self.arenas
+            self.shared_memory.settled.wait(timeout_s)
+        return self.shared_memory
 
     def release(self) -> None:
         """Nobody will submit any more: it ends when the last job has its answer. Takes no lock: finalizers call it."""
@@ -258,9 +258,9 @@ class Connection:
 
     def abandon_after_fork(self) -> None:
         """In a forked child: the thread and the sockets stayed with the parent."""
-        error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
+        error = PoolUnreachable("this job was submitted before the fork, so its answer goes to the parent process")
         self.driver.abandon_after_fork(error)
-        self.arenas.abandon_after_fork()
+        self.shared_memory.abandon_after_fork()
         self._dialogue.abandon_after_fork(error)
         for wait in self._requests.values():
             wait.abandon_after_fork(error)

@@ -56,7 +56,7 @@ class SharedContext:
             if left < RESERVE:
                 raise PoolUnreachable(
                     f"cannot make a connection: this process has {max(0, left)} file descriptors left of its"
-                    f" {descriptors.limit()}, and keeps {RESERVE} free; close other clients, or raise `ulimit -n`"
+                    f" {descriptors.limit()} and keeps {RESERVE} free; close other clients, or raise `ulimit -n`"
                 )
             return Channel(self._context, endpoint, sources)
 

@@ -17,7 +17,7 @@ from collections.abc import Container, Sequence
 
 import zmq
 
-from pool.client.arenas import Arenas
+from pool.client.answer_sizes import AnswerSizes
 from pool.client.bulk.company import Company
 from pool.client.bulk.grain import Grain
 from pool.client.channel import Channel
@@ -28,7 +28,7 @@ from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding, Withdrawal
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
-from pool.client.rooms import Rooms
+from pool.client.shared_memory import SharedMemory
 from pool.client.sources import Sources
 from pool.client.wait import Wait
 from pool.errors import Incompatible, PoolError, PoolUnreachable
@@ -61,8 +61,8 @@ class Dialogue:
         outbox: "deque[Job | Withdrawal | Message]",
         requests: dict[int, Wait],
         sources: Sources,
-        arenas: Arenas,
-        rooms: Rooms,
+        shared_memory: SharedMemory,
+        answer_sizes: AnswerSizes,
         grain: Grain,
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake who drives."""
@@ -70,10 +70,10 @@ class Dialogue:
         self.jobs = Outstanding()
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self.is_busy = self.is_torn = False
-        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
+        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, answer_sizes, grain)
         self._company = Company(grain)
         self._inquiries = Inquiries(requests)
-        self._arenas = arenas
+        self._shared_memory = shared_memory
         self._peer = peer
         self._name = name
         self._outbox = outbox
@@ -98,7 +98,7 @@ class Dialogue:
         self._outage = Outage(self._peer.endpoint, self._peer.connect_timeout_s, now)
 
     def end(self) -> None:
-        self._arenas.lose_pool()
+        self._shared_memory.lose_pool()
         self._dispatch.close()
         if self._channel is not None:
             self._channel.close()
@@ -139,7 +139,7 @@ class Dialogue:
 
     def take(self, job: Job) -> None:
         """A caller's: sends it, behind what others have left."""
-        assert not self.is_busy, "a job in a signal handler, while its thread sends or receives one"
+        assert not self.is_busy, "a signal handler submitted a job while its thread was sending or receiving one"
         self.is_busy = True
         now = time.monotonic()
         queues = bool(self._outbox) or self.is_torn
@@ -184,7 +184,7 @@ class Dialogue:
         self.is_torn = False
         self.jobs.mend(self._outbox)
         listens = self._channel is not None and not self._channel.is_cut
-        raise TornAway("a caller was interrupted while he talked with the pool", listens=listens)
+        raise TornAway("a caller was interrupted during its exchange with the pool", listens=listens)
 
     def _hear(self, channel: Channel, now: float, most: int) -> None:
         self._receive(channel, now, most)
@@ -204,7 +204,7 @@ class Dialogue:
                 due = min(due, self._outage.next_try)
         elif self.jobs.book or self._requests:
             due = min(due, self._pulse.next_ping())
-        if (instant := self._arenas.next_trim()) is not None and instant < due:
+        if (instant := self._shared_memory.next_trim()) is not None and instant < due:
             due = instant
         return max(due, self._pulse.judge_from)
 
@@ -220,7 +220,7 @@ class Dialogue:
         if now < self._pulse.judge_from:
             return
         self._dispatch.end_late(now)
-        self._arenas.trim(now)
+        self._shared_memory.trim(now)
         if self._outage is not None:
             self._outage.check(now)
         elif self.jobs.book or self._requests:
@@ -252,7 +252,7 @@ class Dialogue:
             return
         pause_s = self._last_outage.pause_after(now - self._found_at)
         self._outage = Outage(self._peer.endpoint, self._peer.reconnect_timeout_s, now, str(away), pause_s)
-        self._arenas.lose_pool()
+        self._shared_memory.lose_pool()
         self._dispatch.lose_pool(away.unread)
         self._inquiries.lose_pool(away)
 
@@ -269,14 +269,14 @@ class Dialogue:
     def _find_pool(self, outage: Outage, opened: wire.Opened, instance: bytes) -> None:
         self._outage, self._last_outage, self._found_at = None, outage, time.monotonic()
         self._instance = instance
-        self._arenas.open(self._peer.arenas_path, opened.ticket)
+        self._shared_memory.open(self._peer.memory_path, opened.ticket)
         self._dispatch.open(opened, instance)
         for question in self._inquiries.wanted():
             self._send(question)
 
     def _why_away(self, now: float) -> str:
         if self._outage is None:
-            return f"the pool at {self._peer.endpoint} is stopping and no other has taken its place"
+            return f"the pool at {self._peer.endpoint} is stopping, and no other pool has taken its place"
         return self._outage.told(now)
 
     def say_goodbye(self) -> None:
@@ -348,7 +348,7 @@ class Dialogue:
         except OtherVersion as error:
             raise Incompatible(str(error)) from None
         except BadFrame as error:
-            raise Incompatible(f"what answers at {self._peer.endpoint} is not this release's pool: {error}") from None
+            raise Incompatible(f"the pool at {self._peer.endpoint} is not of this release: {error}") from None
         if self._outage is not None:
             if isinstance(envelope.message, wire.Opened):
                 self._peer.check()  # again: the folder may have been made since
@@ -374,8 +374,8 @@ class Dialogue:
             case wire.Answer() as answer:
                 self._inquiries.answered(answer, envelope.payload)
             case wire.Farewell(text, unread):
-                let_go = f"the pool at {self._peer.endpoint} let this client go: {text}"
+                let_go = f"the pool at {self._peer.endpoint} disconnected this client: {text}"
                 raise PoolAway(let_go, unread=unread, listens=True)
             case wire.Refusal(text):
                 # Of this protocol's version, so it is about what this client has sent, and would be again.
-                raise PoolUnreachable(f"the pool at {self._peer.endpoint} gave this client up: {text}")
+                raise PoolUnreachable(f"the pool at {self._peer.endpoint} dropped this client: {text}")

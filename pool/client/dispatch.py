@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
+from pool.client.answer_sizes import AnswerSizes
 from pool.client.backpressure import Backpressure
 from pool.client.bulk.grain import Grain
 from pool.client.bulk.members import Chunk
@@ -16,8 +17,7 @@ from pool.client.bulk.split import split
 from pool.client.calls import Call, Calls
 from pool.client.outstanding import Job, Outstanding, Withdrawal
 from pool.client.pace import Pace
-from pool.client.rooms import Rooms
-from pool.client.tenants import Tenants
+from pool.client.regions_in_use import RegionsInUse
 from pool.client.timeline import JobTimeline
 from pool.client.wait import Wait
 from pool.client.window import Window
@@ -29,6 +29,7 @@ from pool.wire.frames import NO_INSTANCE, BadFrame
 from pool.wire.hot import Buffer
 from pool.wire.jobs import MOST_WEIGHT
 from pool.wire.message import Message
+from pool.wire.sizes import exceeds, readable, rounded
 from pool.wire.unpacking import Unpacking
 
 __all__ = ["Dispatch"]
@@ -51,13 +52,13 @@ class Dispatch:
         send: Callable[[Message, Sequence[bytes | memoryview]], None],
         why_held: Callable[[float], str],
         outlive: bool,
-        rooms: Rooms,
+        answer_sizes: AnswerSizes,
         grain: Grain,
     ) -> None:
         """`why_held`: why there is no pool now, for people. `outlive`: the jobs go to the next pool if one ends."""
-        self._rooms = rooms
+        self._answer_sizes = answer_sizes
         self._grain = grain
-        self._tenants = Tenants()
+        self._regions = RegionsInUse()
         self._calls = Calls(lambda number: send(wire.Forget(number), ()))
         self._jobs = jobs
         self._send = send
@@ -96,7 +97,7 @@ class Dispatch:
     def lose_pool(self, unread: bool) -> None:
         """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""
         self._jobs.lose_pool(unread)
-        self._tenants.clear()
+        self._regions.clear()
         self._clear()
         self._holds = True
         self._held = {}
@@ -107,7 +108,7 @@ class Dispatch:
 
     def close(self) -> None:
         """There will be no further pool: no memory is kept for one."""
-        self._tenants.clear()
+        self._regions.clear()
         self._held.clear()
         self._clear()
 
@@ -132,29 +133,33 @@ class Dispatch:
             for each in self._split(job, Unpacking.NOT_TAKEN):  # the pool takes less than when the chunk was made
                 self.send(each)
         elif job.size_bytes > credit_bytes:
-            size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
-            job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
+            size = exceeds(job.size_bytes, "what the pool accepts from one client", credit_bytes)
+            job.future.finish(
+                InvalidInput(f"the job is too large: {size}; send it in pieces, or raise [queue] max_bytes")
+            )
             self._jobs.take(job.number)
         elif self._holds:
             if job.patient or self._jobs.size_bytes <= credit_bytes:
                 self._hold(job)
             else:
                 lent = self._jobs.size_bytes - job.size_bytes
-                self._refuse(job, f"{lent} bytes of this client wait for the pool's return", credit_bytes)
+                self._refuse(job, f"{readable(lent)} of this client wait for the pool's return", credit_bytes)
         elif job.place:
             self._keep_back(job, opened)
         elif job.patient:
             self._backpressure.add(job)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, opened))
         elif (lent := self._jobs.sent_bytes + self._behind_bytes) + job.size_bytes > credit_bytes:
-            self._refuse(job, f"{lent} bytes of this client are in the pool or on the way", credit_bytes)
+            self._refuse(job, f"{readable(lent)} of this client are in the pool or on their way", credit_bytes)
         elif self.window.is_open() and not self._behind:
             self._submit_or_wait(job, opened)
         else:
             self._keep_back(job, opened)
 
     def _refuse(self, job: Job, lent: str, credit_bytes: int) -> None:
-        job.future.finish(Overloaded(f"{lent}, and it lends {credit_bytes}; this job has {job.size_bytes}"))
+        job.future.finish(
+            Overloaded(f"{lent}; {readable(job.size_bytes)} more would exceed its limit ({rounded(credit_bytes)})")
+        )
         self._jobs.take(job.number)
 
     def _submit_or_wait(self, job: Job, opened: wire.Opened) -> None:
@@ -192,8 +197,8 @@ class Dispatch:
                 self._submit_or_wait(job, self._opened)
                 continue
             # The pool would only find out that it is late, while jobs with more time left wait behind it.
-            pace = f"the pool takes {self._pace.answer_s:.2g} s for an answer at present"
-            job.future.finish(DeadlineExceeded(f"{pace}, and {max(0.0, left):.2g} s are left"))
+            pace = f"the pool now takes {self._pace.answer_s:.2g} s to answer"
+            job.future.finish(DeadlineExceeded(f"{pace}; only {max(0.0, left):.2g} s are left"))
             self._take(job.number)
         if not self.window.is_open():
             return
@@ -232,11 +237,11 @@ class Dispatch:
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
-        buffers, lent, room = self._tenants.begun(job)
+        buffers, lent, space = self._regions.begun(job)
         names, table = (None, b"") if call.is_told else (call.names, call.table)
         submit = wire.Submit(
             *(job.number, call.number, job.rows, max(0.0, left), job.request.priority, job.attempts, job.in_doubt),
-            *(names, table, lent, room, job.weight, job.origin),
+            *(names, table, lent, space, job.weight, job.origin),
         )
         self._jobs.sending = job
         self._send(submit, buffers)
@@ -272,7 +277,7 @@ class Dispatch:
 
     def finish(self, result: wire.Result, payload: Sequence[Buffer]) -> None:
         if result.released:
-            self._tenants.released(result.job)
+            self._regions.released(result.job)
         job = self._jobs.get(result.job)
         if job is None:
             return
@@ -290,15 +295,15 @@ class Dispatch:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
         try:
-            arrays = decode_answer(result.pieces, payload, job.room)
+            arrays = decode_answer(result.pieces, payload, job.space)
         except BadFrame as error:
             job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
             return
         if job.weight > 1 and (wrong := _without_rows(arrays, job.rows)) is not None:
             whose = f"the {job.rows} rows of the {job.weight} jobs that it is for"
-            job.future.finish(Incompatible(f"output {wrong!r} has not {whose}"))
+            job.future.finish(Incompatible(f"output {wrong!r} does not have {whose}"))
             return
-        self._rooms.learn(job.request, result.timeline.rows, arrays)
+        self._answer_sizes.learn(job.request, result.timeline.rows, arrays)
         self._grain.learn(job.request, result.timeline, result.chunks)
         timeline = None
         if type(job.future) is not Wait:  # who waits for nothing but the outcome
@@ -323,7 +328,7 @@ class Dispatch:
             return
         self.window.answered(job.place)
         if job.weight < 2:
-            job.future.finish(Incompatible(f"the pool unpacked a job that is no chunk: {said.text:.200}"))
+            job.future.finish(Incompatible(f"the pool unpacked a job that is not a chunk: {said.text:.200}"))
             self._take(job.number)
             return
         if said.cause is Unpacking.NOT_TAKEN:
@@ -360,7 +365,7 @@ class Dispatch:
 
     def released(self, number: int) -> None:
         """The pool has done with what the job was lent."""
-        self._tenants.released(number)
+        self._regions.released(number)
 
     def fail(self, failure: wire.Failure) -> None:
         """The job's end, or not yet: one that found no room may be patient, or its pool the last but one."""
@@ -422,17 +427,17 @@ class Dispatch:
         if job.sent_at is not None:
             return DeadlineExceeded(f"the pool did not answer {waited}")
         if job.number in self._held or self._opened is None:
-            return DeadlineExceeded(f"{self._why_held(now)}, and the job had to be done {waited}")
+            return DeadlineExceeded(f"{self._why_held(now)}; the job was not sent {waited}")
         if self._calls.waits(job):
-            return Overloaded(f"{MOST_CALLS} other calls of this client, or as many as fit, were in the pool {waited}")
+            return Overloaded(f"{MOST_CALLS} other calls of this client filled the pool's table {waited}")
         if _timeout_s(job, self._opened) <= 0.0:
             return DeadlineExceeded("its timeout is 0 s, which leaves no time to send it")
         if job.last_refusal is None and (job.place or not job.patient):
-            return DeadlineExceeded(f"the pool did not come to read this job {waited}")
+            return DeadlineExceeded(f"the pool did not read this job {waited}")
         if job.last_refusal is None:
-            return Overloaded(f"there was no room for this job {waited}: others of this client are before it")
+            return Overloaded(f"the pool had no room for this job {waited}: earlier jobs of this client took it")
         times = "once" if job.refusals == 1 else f"{job.refusals} times"
-        error = Overloaded(f"the pool refused this job {times} {waited}, at last because {job.last_refusal}")
+        error = Overloaded(f"the pool refused this job {times} {waited}; the last reason: {job.last_refusal}")
         error.retry_after = job.last_refusal.retry_after  # which the text says already
         return error
 

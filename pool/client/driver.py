@@ -51,7 +51,7 @@ class Driver:
         self._dialogue = dialogue
         self._sources = sources
         self._spin_s = spin_s
-        self._driver: Wait | EventLoop | None = None  # ASLEEP if there is none
+        self._current: Wait | EventLoop | None = None  # ASLEEP if there is none
         self._standing: dict[Wait | EventLoop, None] = {}  # callers for whom another one, or the thread, receives
         self._looks_at = 0.0  # when who waits at the sockets looks by himself
         self._rests_until = 0.0  # when the thread does
@@ -93,14 +93,14 @@ class Driver:
     def _drives(self, wait: "Wait | EventLoop") -> bool:
         """Whether he does from now on. The thread alone sees to a pool that is not there, and to the end."""
         steady = self._is_steady
-        if self._driver is wait:
+        if self._current is wait:
             if not steady:
                 self._leave(wait)
             return steady
-        if not steady or (self._driver is not None and not self._is_kept(self._driver)):
+        if not steady or (self._current is not None and not self._is_kept(self._current)):
             return False
         self._standing.pop(wait, None)
-        self._driver = wait
+        self._current = wait
         self._sources.borrow()
         return True
 
@@ -138,14 +138,14 @@ class Driver:
     def _leave(self, wait: "Wait | EventLoop") -> None:
         """DRIVEN → DRIVEN, or DRIVEN → ASLEEP, if it was he who drove."""
         self._standing.pop(wait, None)
-        if self._driver is wait and self._standing and self._is_steady:
+        if self._current is wait and self._standing and self._is_steady:
             for other in self._standing:
                 if isinstance(other, Wait) and other.outcome is None:
-                    self._driver = other
+                    self._current = other
                     other.ring()
                     return
-        if self._driver is wait:
-            self._driver = None
+        if self._current is wait:
+            self._current = None
             self._tell_driver()
             self._sources.give_back()
         else:
@@ -157,7 +157,7 @@ class Driver:
         dialogue = self._dialogue
         ends = dialogue.released and dialogue.is_over
         due = now + dialogue.wait_s(now) if self._is_steady and not ends else now
-        if self._driver is None:
+        if self._current is None:
             self._looks_at = self._rests_until
             if due < self._rests_until:
                 self._sources.call_thread()
@@ -179,7 +179,7 @@ class Driver:
                     self._dialogue.is_torn, self._dialogue.is_busy = True, False
                 if self.over is None:
                     self._leave(wait)
-                    if self._driver is None:
+                    if self._current is None:
                         self._sources.give_back()  # he may have been about to
                     self._sources.call_thread()
                 while self._lock._is_owned():  # type: ignore[attr-defined]
@@ -217,7 +217,7 @@ class Driver:
         """It waits for nothing any more."""
         try:
             self._lock.acquire()
-            if self._driver is driver:
+            if self._current is driver:
                 self._leave(driver)
             self._lock.release()
         except BaseException as error:
@@ -229,7 +229,7 @@ class Driver:
     def wake(self) -> None:
         """There is something for who drives. Takes no lock: finalizers call it."""
         self._sources.ring()
-        if self._driver is not None and self._rests_until > time.monotonic() + LOOK_S:
+        if self._current is not None and self._rests_until > time.monotonic() + LOOK_S:
             self._sources.call_thread()
 
     @property
@@ -241,13 +241,13 @@ class Driver:
         """Raises `PoolError` where this thread would wait for itself."""
         if self.is_thread:
             raise PoolError(
-                "waiting for room in the pool, or for an answer, in one of this client's done-callbacks would wait"
-                " for ever: submit without `block` there, and add a done-callback to its future"
+                "a done-callback of this client must not wait for the client itself;"
+                " submit without `block` there, and add a done-callback to the new future"
             )
         if self._lock._is_owned():  # type: ignore[attr-defined]  # as `Condition` asks it
             raise PoolError(
-                "this signal's handler waits for a client that its own thread was using: submit without waiting there,"
-                " or give the handler a client of its own"
+                "a signal handler must not wait for a client that its own thread is using;"
+                " submit without waiting there, or give the handler its own client"
             )
 
     def notify(self, future: JobFuture) -> None:
@@ -283,7 +283,7 @@ class Driver:
     def _run(self, context: SharedContext) -> None:
         dialogue = self._dialogue
         try:
-            while self._driver is not None or not dialogue.is_over:
+            while self._current is not None or not dialogue.is_over:
                 self._thread_turn(context)
             dialogue.say_goodbye()
         finally:
@@ -294,10 +294,10 @@ class Driver:
         seconds = LOOK_S
         if self._sources.is_called:
             self._sources.rest(0.0)  # it looks at all there is
-        if self._driver is not None and self._is_kept(self._driver):
-            self._driver = None
+        if self._current is not None and self._is_kept(self._current):
+            self._current = None
             self._sources.give_back()
-        if self._driver is None:
+        if self._current is None:
             if self._failure is not None:
                 raise self._failure
             self._dialogue.prepare(context, now)
@@ -310,7 +310,7 @@ class Driver:
                 self._sources.rest(seconds)
             finally:
                 self._lock.acquire()
-        if self._driver is None:
+        if self._current is None:
             if self._failure is not None:
                 raise self._failure
             self._dialogue.work(self._sources.wait(0.0))

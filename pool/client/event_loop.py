@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from pool.client.timeline import JobTimeline
 
-from pool.client.arenas import Piece
 from pool.client.connection import Connection
 from pool.client.request import Request
+from pool.client.shared_memory import Piece
 from pool.errors import PoolError
 
 __all__ = ["EventLoop"]

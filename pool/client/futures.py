@@ -61,28 +61,30 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
     # --- what the base class reads ------------------------------------------------------------------------------
 
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]  # an attribute there
-        own: dict[str, Any] = self.__dict__
-        lock: Any = own.get("_lock") or own.setdefault("_lock", threading.Condition())
-        if lock is _NOBODY:
-            lock = own.setdefault("_late_lock", threading.Condition())
-        return cast("threading.Condition", lock)
+    if not TYPE_CHECKING:  # to a type checker they are the base's attributes, which `as_completed` asks for
 
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        """Over once all who wait are told, or who begins to wait meanwhile would hear of it twice."""
-        if self.outcome is None or not (self._is_told or self.__dict__.get("_lock") is _NOBODY):
-            return PENDING
-        return CANCELLED_AND_NOTIFIED if self.cancelled() else FINISHED
+        @property
+        def _condition(self) -> threading.Condition:
+            own: dict[str, Any] = self.__dict__
+            lock: Any = own.get("_lock") or own.setdefault("_lock", threading.Condition())
+            if lock is _NOBODY:
+                lock = own.setdefault("_late_lock", threading.Condition())
+            return lock
 
-    @property
-    def _result(self) -> Any:  # type: ignore[override]
-        return self.outcome
+        @property
+        def _state(self) -> str:
+            """Over once all who wait are told, or who begins to wait meanwhile would hear of it twice."""
+            if self.outcome is None or not (self._is_told or self.__dict__.get("_lock") is _NOBODY):
+                return PENDING
+            return CANCELLED_AND_NOTIFIED if self.cancelled() else FINISHED
 
-    @property
-    def _exception(self) -> PoolError | None:  # type: ignore[override]
-        return self.outcome if isinstance(self.outcome, PoolError) else None
+        @property
+        def _result(self) -> Any:
+            return self.outcome
+
+        @property
+        def _exception(self) -> PoolError | None:
+            return self.outcome if isinstance(self.outcome, PoolError) else None
 
     # --- whose it is --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The connection on which a pool lends memory; see `pool.serve.lender`."""
+"""The connection on which a pool lends memory; see `pool.serve.listener`."""
 
 import mmap
 import select
@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pool.wire.arena import BadArena, Wish, attach, receive_grant
 from pool.wire.codec import BadFrame
+from pool.wire.segment import BadSegment, MemoryRequest, attach, receive_grant
 
 __all__ = ["USUAL_BYTES", "Loan"]
 
-USUAL_BYTES = 256 << 20  # of one arena; what is never touched takes no memory
+USUAL_BYTES = 256 << 20  # of one segment; what is never touched takes no memory
 
 
 class Loan:
@@ -29,22 +29,22 @@ class Loan:
             self._socket.close()
             raise
 
-    def wish(self, least_bytes: int, until: float) -> Iterator[tuple[int, mmap.mmap]]:
-        """Asks for an arena of so many bytes and gives what is granted, with its number; nothing if the pool says so.
+    def request(self, least_bytes: int, until: float) -> Iterator[tuple[int, mmap.mmap]]:
+        """Asks for a segment of so many bytes and gives what is granted, with its number; nothing if the pool says so.
 
-        The first ones may be too small: grants that came too late for former wishes. Waits until that instant at most.
+        The first ones may be too small: grants that came too late for former requests. Waits until that instant.
         """
         try:
-            self._socket.send(Wish(least_bytes, max(USUAL_BYTES, 4 * least_bytes)).pack(), socket.MSG_NOSIGNAL)
+            self._socket.send(MemoryRequest(least_bytes, max(USUAL_BYTES, 4 * least_bytes)).pack(), socket.MSG_NOSIGNAL)
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
             while poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 with receive_grant(self._socket) as received:
                     if received is None or received[1] is None:
                         return
-                    granted = received[0].arena, attach(received[1], received[0].size_bytes)
+                    granted = received[0].segment, attach(received[1], received[0].size_bytes)
                 yield granted
-        except (OSError, BadFrame, BadArena):
+        except (OSError, BadFrame, BadSegment):
             return
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class Outage:
             raise PoolUnreachable(
                 f"no pool answers at {self._endpoint} (waited {self._patience_s:g} s); start one with `pool start`"
             )
-        raise PoolUnreachable(f"{self._lost}, and did not come back within {self._patience_s:g} s")
+        raise PoolUnreachable(f"{self._lost} and did not come back within {self._patience_s:g} s")
 
     def told(self, now: float) -> str:
         """For the error of a job whose time ends meanwhile."""

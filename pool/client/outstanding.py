@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pool.client.arenas import Piece, Region
 from pool.client.bulk.members import Chunk, Members
 from pool.client.bulk.split import narrow
 from pool.client.calls import Call
 from pool.client.request import Request
+from pool.client.shared_memory import Piece, Region
 from pool.client.wait import Ending, Wait
 from pool.clock import Timers
 from pool.errors import Overloaded, PoolError
@@ -41,7 +41,7 @@ class Job:
     size_bytes: int
     submitted: float
     encoded: float
-    room: Region | None = None  # for its answer
+    space: Region | None = None  # for its answer
     patient: bool = False
     left_in: Members | None = None
     index: int = 0

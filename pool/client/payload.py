@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pool.client.arenas import Arenas, Piece, Region
 from pool.client.request import check_name
+from pool.client.shared_memory import Piece, Region, SharedMemory
 from pool.client.spans import array_over, piece_of
 from pool.errors import InvalidInput
 from pool.wire.calls import MOST_TENSORS, ROWS, TABLE_BYTES, Table, TensorHeader
@@ -61,10 +61,12 @@ def to_inputs(model: str, inputs: object) -> Inputs:
     return Inputs(tensors, rows or None)
 
 
-def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tuple[int | None, list[bytes | Piece]]:
-    """The rows and the payload of a SUBMIT: a `Table` and a buffer a tensor, large ones in an arena if there is one.
+def encode_call(
+    model: str, inputs: object, shared_memory: SharedMemory | None = None
+) -> tuple[int | None, list[bytes | Piece]]:
+    """The rows and the payload of a SUBMIT: a `Table` and a buffer a tensor, large ones in a segment if there is one.
 
-    All of it are copies, so the caller may change its arrays, but for those that lie in an arena already.
+    All of it are copies, so the caller may change its arrays, but for those that lie in a segment already.
     `inputs` as in `to_inputs`. Raises `InvalidInput`.
     """
     prepared = to_inputs(model, inputs)
@@ -77,8 +79,10 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
         shape = (ROWS, *array.shape[1:]) if counted else array.shape
         tensors.append((name, array.dtype, shape, weak))
         piece = None
-        if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
-            piece = _placed(array, buffer, arenas, (model, name, array.dtype, array.shape[1:]) if counted else None)
+        if shared_memory is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
+            piece = _placed(
+                array, buffer, shared_memory, (model, name, array.dtype, array.shape[1:]) if counted else None
+            )
         lent += piece is not None
         buffers.append(piece or bytes(buffer))
     read = _table if len(tensors) <= _SMALL else _table.__wrapped__
@@ -95,26 +99,26 @@ def _table(tensors: "tuple[tuple[str, np.dtype[Any], tuple[int, ...], bool], ...
     return pack(Table(tuple(headers)))
 
 
-def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas, call: Hashable) -> Piece | None:
-    if (piece := piece_of(array)) is not None and arenas.has(piece.region):
+def _placed(array: Array, buffer: bytes | memoryview, shared_memory: SharedMemory, call: Hashable) -> Piece | None:
+    if (piece := piece_of(array)) is not None and shared_memory.has(piece.region):
         return piece
-    region = arenas.place(len(buffer), call)
+    region = shared_memory.place(len(buffer), call)
     if region is None:
         return None
     region.memory[: len(buffer)] = buffer
     return Piece(region, region.offset, len(buffer))
 
 
-def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region | None = None) -> dict[str, Array]:
+def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], space: Region | None = None) -> dict[str, Array]:
     """The arrays of a RESULT; of a single piece over the memory they arrived in. Raises `BadFrame`.
 
-    `pieces`: how many of the buffers belong to each. `room`: what was reserved for it.
+    `pieces`: how many of the buffers belong to each. `space`: what was reserved for it.
     """
 
-    def in_room(offset: int, size_bytes: int) -> memoryview:
-        if room is None or not room.offset <= offset <= offset + size_bytes <= room.offset + room.size_bytes:
-            raise BadFrame(f"{size_bytes} bytes at {offset}, which was not reserved for it")
-        return array_over(room, offset, size_bytes).data
+    def in_space(offset: int, size_bytes: int) -> memoryview:
+        if space is None or not space.offset <= offset <= offset + size_bytes <= space.offset + space.size_bytes:
+            raise BadFrame(f"{size_bytes} bytes at {offset}, outside the space that was reserved for the answer")
+        return array_over(space, offset, size_bytes).data
 
     if not pieces or min(pieces) < 0 or sum(pieces) != len(payload):
         raise BadFrame(f"{len(payload)} buffers in pieces of {list(pieces)!s:.80}")
@@ -122,7 +126,7 @@ def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region
     answers = []
     start = 0
     for count in pieces:
-        answers.append(unpack_answer(buffers[start : start + count], in_room))
+        answers.append(unpack_answer(buffers[start : start + count], in_space))
         start += count
     if len(answers) == 1:
         return answers[0]
@@ -132,13 +136,13 @@ def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region
         raise BadFrame(f"its {len(answers)} pieces do not belong together: {error}") from None
 
 
-def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array:
-    """An array of any values, in an arena if there is room."""
+def empty(shape: int | Sequence[int], dtype: DTypeLike, shared_memory: SharedMemory) -> Array:
+    """An array of any values, in a segment if there is room."""
     kind = np.dtype(dtype)
     axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
     lendable = not kind.hasobject and min(axes, default=0) >= 0 and size_bytes >= LENT_BYTES
-    if not lendable or (region := arenas.place(size_bytes)) is None:
+    if not lendable or (region := shared_memory.place(size_bytes)) is None:
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 
@@ -148,7 +152,7 @@ def concatenated(answers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     first = answers[0]
     for answer in answers:
         if answer.keys() != first.keys():
-            raise ValueError(f"one has the outputs {', '.join(first)}, another {', '.join(answer)}")
+            raise ValueError(f"one has the outputs {', '.join(first)}, another has {', '.join(answer)}")
         for name, array in answer.items():
             if not array.ndim:
                 raise ValueError(f"output {name!r} has no axis 0")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pool.client.trust import check_folder
-from pool.endpoint import ARENAS_SUFFIX, default_endpoint
+from pool.endpoint import ENDPOINT_VARIABLE, MEMORY_SUFFIX, default_endpoint
 
 __all__ = ["CONNECT_S", "RECONNECT_S", "Peer"]
 
@@ -31,19 +31,19 @@ class Peer:
         """Raises `ValueError` for what is no time to wait."""
         for name, seconds in (("connect_timeout", connect_timeout), ("reconnect_timeout", reconnect_timeout)):
             if not 0 <= seconds < math.inf:
-                raise ValueError(f"{name} is {seconds}, give seconds")
-        is_default = endpoint is None
-        where = default_endpoint(os.environ, os.getuid()) if endpoint is None else endpoint
-        return cls(where, connect_timeout, reconnect_timeout, is_default)
+                raise ValueError(f"{name} is {seconds}; give seconds")
+        named = endpoint if endpoint is not None else os.environ.get(ENDPOINT_VARIABLE) or None
+        where = default_endpoint(os.environ, os.getuid()) if named is None else named
+        return cls(where, connect_timeout, reconnect_timeout, is_default=named is None)
 
     @property
     def longest_timeout_s(self) -> float:
         return max(self.connect_timeout_s, self.reconnect_timeout_s)
 
     @property
-    def arenas_path(self) -> Path:
+    def memory_path(self) -> Path:
         """Of the socket where a pool on this machine lends memory."""
-        return Path(self.endpoint.removeprefix("ipc://") + ARENAS_SUFFIX)
+        return Path(self.endpoint.removeprefix("ipc://") + MEMORY_SUFFIX)
 
     def check(self) -> None:
         """Raises `PoolUnreachable` where what listens there must not be trusted with jobs."""

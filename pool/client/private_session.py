@@ -31,7 +31,7 @@ class PrivateSession:
     def is_open(self) -> bool:
         """Raises `PoolError` in a forked child."""
         if self._pid != os.getpid():
-            raise PoolError("this private session belongs to the parent process: open one after the fork")
+            raise PoolError("this private session belongs to the parent process; open a new one after the fork")
         return self._place is not None
 
     def opening(self, timeout: float | None) -> Generator[SessionCall, Answer, None]:

@@ -25,11 +25,11 @@ class Questions(ABC):
         return self._ask("models")  # type: ignore[no-any-return]
 
     def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
-        """A recent job's story, as `pool explain --json` prints it; `job` is its `future.timeline.job`.
+        """A recent job's history, as `pool explain --json` prints it; `job` is its `future.timeline.job`.
 
-        Of a slot, {"slot": …, "bundles": …, "folder": …}: what it is now, as in `status()`, and what is known of its
-        last workers that died, newest first; from the local machine only. Of neither, {"jobs": …, "deaths": …}: the
-        recent ones, newest first. Raises `PoolError` for what the pool does not know, `ValueError` for both at once.
+        For a slot, {"slot": …, "crash_reports": …, "folder": …}: its state as in `status()`, and the crash reports of
+        its last workers, newest first; only from the local machine. For neither, {"jobs": …, "deaths": …}: the recent
+        ones, newest first. Raises `PoolError` for an unknown job or slot, `ValueError` if both are given.
         """
         if job is not None and slot is not None:
             raise ValueError("explain takes a job or a slot, not both")
@@ -37,31 +37,31 @@ class Questions(ABC):
         return self._ask("explain", about if slot is None else f"slot:{slot}")  # type: ignore[no-any-return]
 
     def restart(self, slot: int, *, rolling: bool = False) -> int:
-        """Asks for a new worker in a slot; what the old one runs is finished. A FATAL slot is tried again.
+        """Requests a new worker for a slot. The old worker finishes what it runs. A FATAL slot is tried again.
 
-        Returns at once, with the incarnation that is to follow, or a later one will: `status()` tells when it is READY,
-        and under `successor_failure` that it will not be, while the old worker serves on. `rolling`: where the old
-        worker has to go first, it goes only while `min_ready` others are READY. Raises `PoolError` where the slot
-        cannot have a new one. From the local machine only.
+        Returns at once, with the incarnation of the new worker; a later one may follow instead. `status()` shows when
+        it is READY. If it fails, `status()` has `replacement_failure`, and the old worker keeps serving. `rolling`: if
+        the old worker must end first, it waits until `min_ready` others are READY. Raises `PoolError` if the slot
+        cannot have a new worker. Only from the local machine.
         """
         about = f"{slot} rolling" if rolling else str(slot)
         return self._ask("restart", about)["incarnation"]  # type: ignore[no-any-return]
 
     def drain(self, slot: int) -> None:
-        """Takes a slot out of service, once its worker has finished what it runs, until `restart` brings it back.
+        """Takes a slot out of service when its worker has finished what it runs. `restart` brings it back.
 
-        Returns at once: `status()` tells when it is STOPPED. Raises `PoolError` where that cannot be. From the local
-        machine only.
+        Returns at once; `status()` shows when it is STOPPED. Raises `PoolError` if the slot cannot be drained. Only
+        from the local machine.
         """
         self._ask("drain", str(slot))
 
     def reload(self) -> dict[str, Any]:
-        """Has the pool read its `config.toml` again and apply what is another: all of it or nothing.
+        """Makes the pool read its `config.toml` again and apply all changes, or none.
 
         Returns {"changes": …, "slots": …}: each change with its key, `before`, `after` and a `line` for people, and the
-        slots that get new workers for it, one after the other; `status()["roll"]` tells how far that is. Raises
-        `InvalidConfig`, with a line for each mistake and for each change that only a new pool can have. From the local
-        machine only.
+        slots that get new workers for it, one after the other. `status()["rolling_update"]` shows the progress. Raises
+        `InvalidConfig` with a line for each mistake, and for each change that needs a new pool. Only from the local
+        machine.
         """
         return self._changed("reload")
 
@@ -72,13 +72,13 @@ class Questions(ABC):
         return answer
 
     def load(self, model: str, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Has the pool serve one model more, beside those that it has, which stay where they are.
+        """Adds a model to the running pool. The other models stay where they are.
 
-        `path`: on the pool's machine, as in `config.toml`. Of a model that is served already the path becomes this one.
-        Returns as `reload` does, before a worker has loaded it: while `status()["roll"]["left"]` names a slot it is on
-        its way; if a slot does not come up with it, it is given up, and what was served before goes on. It
-        lasts until the pool ends, is unloaded, or a `reload` finds a model of its name in the file. Raises
-        `InvalidConfig` where it has no room. From the local machine only.
+        `path`: on the pool's machine, as in `config.toml`. A model that is already served gets this path. Returns as
+        `reload` does, before a worker has loaded the model: it is not done while `status()["rolling_update"]["left"]`
+        names a slot. If a worker cannot load it, the pool drops it and serves what it served before. The model stays
+        until the pool ends, you unload it, or a `reload` finds a model of its name in the file. Raises `InvalidConfig`
+        if there is no room. Only from the local machine.
         """
         where = os.fspath(path)
         if not where.startswith("stub:"):
@@ -86,14 +86,14 @@ class Questions(ABC):
         return self._changed("load", json.dumps([model, where]))
 
     def unload(self, model: str) -> dict[str, Any]:
-        """Has the pool serve a model no more: its workers are replaced, which gives all of its memory back.
+        """Removes a model from the running pool. New workers replace its own, which frees all of its memory.
 
-        Returns as `reload` does. Its jobs that run are finished, those that wait when its last worker goes, and new
-        ones from then on, are `ModelNotFound`. A `reload` brings back what the file names. Raises `InvalidConfig` for a
-        model that is not served, and for the last one. From the local machine only.
+        Returns as `reload` does. Running jobs are finished. Jobs that wait when its last worker goes, and later jobs,
+        end in `ModelNotFound`. A `reload` brings back what the file names. Raises `InvalidConfig` for a model that is
+        not served, and for the last one. Only from the local machine.
         """
         return self._changed("unload", model)
 
     def stop(self) -> None:
-        """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
+        """Asks the pool to finish its jobs and stop. Returns when it has begun. Only from the local machine."""
         self._ask("stop")

@@ -31,10 +31,10 @@ class Ragged:
             what = f"row_splits[{number}]"
             if splits.ndim != 1 or splits.dtype.kind not in "iu" or not len(splits):
                 raise ValueError(
-                    f"{what} is {splits.dtype} {list(splits.shape)}, give a vector of whole numbers from 0"
+                    f"{what} is {splits.dtype} {list(splits.shape)}; give a vector of whole numbers from 0"
                 )
             if splits[0] != 0 or splits[-1] != below or (np.diff(splits) < 0).any():
-                raise ValueError(f"{what} must rise from 0 to {below}, which is how many rows it cuts")
+                raise ValueError(f"{what} must rise from 0 to {below}, the number of rows that it cuts")
 
     @classmethod
     def of(cls, answer: Mapping[str, Array], name: str) -> Self:
@@ -45,7 +45,7 @@ class Ragged:
                 splits.append(answer[f"{name}.row_splits_{len(splits)}"])
             return cls(answer[f"{name}.flat_values"], tuple(splits))
         except KeyError:
-            raise KeyError(f"there is no ragged {name!r} among {', '.join(sorted(answer))}") from None
+            raise KeyError(f"there is no ragged tensor {name!r} among {', '.join(sorted(answer))}") from None
 
     @classmethod
     def from_rows(cls, rows: Sequence[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Self:

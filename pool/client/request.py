@@ -112,7 +112,7 @@ def check_name(what: str, name: object) -> None:
     if not isinstance(name, str):
         raise InvalidInput(f"{what} is a str, not {type(name).__name__}")
     if len(name) > NAME_CHARS:
-        raise InvalidInput(f"{what} has {len(name)} characters, at most {NAME_CHARS} are taken")
+        raise InvalidInput(f"{what} has {len(name)} characters; at most {NAME_CHARS} are allowed")
     try:
         name.encode()
     except UnicodeEncodeError:

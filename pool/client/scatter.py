@@ -1,4 +1,4 @@
-"""One input on all replicas of a model at once: cut into towers, or the same for each."""
+"""One input on all replicas of a model at once: cut into pieces, or the same for each."""
 
 import queue
 from abc import abstractmethod
@@ -17,7 +17,7 @@ from pool.client.request import ReplicaOptions, request_for
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
 from pool.wire.entries import said_of
 
-__all__ = ["Replicas", "tower_sizes"]
+__all__ = ["Replicas", "piece_sizes"]
 
 REDUCTIONS = (None, "concat", "sum", "mean")
 
@@ -38,7 +38,7 @@ class Replicas(Questions):
         inputs: object,
         *,
         reduce: None = None,
-        towers: int | None = None,
+        pieces: int | None = None,
         **options: Unpack[ReplicaOptions],
     ) -> "list[dict[str, np.ndarray[Any, Any]]]": ...
 
@@ -49,7 +49,7 @@ class Replicas(Questions):
         inputs: object,
         *,
         reduce: Literal["concat", "sum", "mean"],
-        towers: int | None = None,
+        pieces: int | None = None,
         **options: Unpack[ReplicaOptions],
     ) -> "dict[str, np.ndarray[Any, Any]]": ...
 
@@ -59,18 +59,18 @@ class Replicas(Questions):
         inputs: object,
         *,
         reduce: Literal["concat", "sum", "mean"] | None = None,
-        towers: int | None = None,
+        pieces: int | None = None,
         **options: Unpack[ReplicaOptions],
     ) -> "dict[str, np.ndarray[Any, Any]] | list[dict[str, np.ndarray[Any, Any]]]":
-        """Cuts the inputs along axis 0 into towers, runs them side by side, waits for all, and combines the answers.
+        """Cuts the inputs along axis 0 into pieces, runs them side by side, waits for all, and combines the answers.
 
-        There is a tower for each replica that is READY, or `towers` of them; their rows differ by one at most. They
+        There is a piece for each replica that is READY, or `pieces` of them; their rows differ by one at most. They
         are not pinned, so a replica that is busy or dies holds up none. Under overload they wait for room while their
         time lasts, as with `submit(block=True)`. If one fails, the others are cancelled and its error is raised.
 
         `reduce`: None gives the answers in the order of the input; "concat" joins each output along axis 0; "sum" and
         "mean" add each output up, element by element, in an order that does not depend on who answers first. "mean" is
-        weighted by the towers' rows: of outputs that are means over their rows, such as the gradients of a mean loss,
+        weighted by the pieces' rows: of outputs that are means over their rows, such as the gradients of a mean loss,
         it is the mean over the whole input, also where the rows do not divide evenly. Floating dtypes are added in
         float32 at least, integers have no "mean", strings and booleans neither.
 
@@ -83,23 +83,23 @@ class Replicas(Questions):
 
         if reduce not in REDUCTIONS:
             raise InvalidInput(f'reduce is {reduce!r:.40}; give None, "concat", "sum" or "mean"')
-        if towers is not None and (isinstance(towers, bool) or not isinstance(towers, int) or towers < 1):
-            raise InvalidInput(f"towers is {towers!r:.40}; give a positive integer, or None for one a replica")
+        if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+            raise InvalidInput(f"pieces is {pieces!r:.40}; give a positive integer, or None for one per replica")
         request = request_for(model, device=None, **options)
         self._check_thread()
         whole = to_inputs(model, inputs)
         if whole.rows is None:
-            raise InvalidInput(f"model {model}: scatter cuts along axis 0, which all inputs must have in common")
-        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, request.version))))
+            raise InvalidInput(f"model {model}: scatter cuts along axis 0, so all inputs must have the same size there")
+        sizes = piece_sizes(whole.rows, pieces or max(1, len(self._ready_slots(model, request.version))))
         cut = [whole.cut(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
         jobs = submit_many(self._connected, request, cut, patient=True, apart=True)
         if reduce == "sum" or reduce == "mean":
             reduction = Reduction(reduce, sizes)
             _gather(jobs, reduction.add)
             return reduction.result()
-        by_tower: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
-        _gather(jobs, by_tower.__setitem__)
-        answers = [by_tower[tower] for tower in range(len(jobs))]
+        by_piece: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        _gather(jobs, by_piece.__setitem__)
+        answers = [by_piece[piece] for piece in range(len(jobs))]
         if reduce is None:
             return answers
         try:
@@ -125,7 +125,7 @@ class Replicas(Questions):
         whole = to_inputs(model, inputs)
         slots = self._ready_slots(model, options.get("version"))
         if not slots:
-            raise WorkerLost(f"model {model}: no worker that holds it is READY")
+            raise WorkerLost(f"model {model}: no worker with this model is READY")
         jobs: list[JobFuture] = []
         for slot in slots:
             request = request_for(model, device=f"slot:{slot}", **options)
@@ -143,11 +143,11 @@ class Replicas(Questions):
         raise ModelNotFound(f"no model {model!r:.100}{which}; there are: {there}")
 
 
-def tower_sizes(rows: int, towers: int) -> list[int]:
-    """The rows of each tower, the larger ones first; no tower is empty."""
-    towers = min(rows, towers)
-    least, more = divmod(rows, towers)
-    return [least + (number < more) for number in range(towers)]
+def piece_sizes(rows: int, pieces: int) -> list[int]:
+    """The rows of each piece, the larger ones first; no piece is empty."""
+    pieces = min(rows, pieces)
+    least, more = divmod(rows, pieces)
+    return [least + (number < more) for number in range(pieces)]
 
 
 def _gather(jobs: Sequence[JobFuture], take: "Callable[[int, dict[str, np.ndarray[Any, Any]]], None]") -> None:

@@ -66,7 +66,7 @@ class SessionCalls:
         request = request_for(self._model, **asked, **self._options)  # type: ignore[arg-type]  # as they are named
         connection = self._client._connected()
         rows, payload = encode_call(
-            self._model, Inputs(to_inputs(self._model, call.inputs).tensors, None), connection.arenas
+            self._model, Inputs(to_inputs(self._model, call.inputs).tensors, None), connection.shared_memory
         )
         return connection.submit(request, rows, payload, began, patient=True, wait=wait)
 

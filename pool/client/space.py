@@ -1,4 +1,4 @@
-"""Which bytes of an arena are free, and where the next job of each call is to lie. Numbers alone: no memory, no lock.
+"""Which bytes of a segment are free, and where the next job of each call is to lie. Numbers alone: no memory, no lock.
 
 Jobs of one call lie side by side, to the byte: what a worker joins to a batch is one piece of memory then.
 

@@ -1,11 +1,11 @@
-"""Arrays over regions of an arena, which hold their region as long as they, or a view of them, are there."""
+"""Arrays over regions of a segment, which hold their region as long as they, or a view of them, are there."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pool.client.arenas import Piece, Region
+from pool.client.shared_memory import Piece, Region
 
 __all__ = ["array_over", "piece_of"]
 
@@ -26,7 +26,7 @@ def _address(region: Region) -> int:
 
 
 def array_over(region: Region, offset: int, size_bytes: int) -> NDArray[np.uint8]:
-    """So many bytes of the arena, all of them within the region."""
+    """So many bytes of the segment, all of them within the region."""
     region.show()
     assert region.offset <= offset <= offset + size_bytes <= region.offset + region.size_bytes
     return np.asarray(_Span(region, offset, size_bytes))
@@ -39,7 +39,7 @@ def piece_of(array: NDArray[Any]) -> Piece | None:
         base = base.base
     if isinstance(base, memoryview):  # of an array that was decoded
         return None
-    if not isinstance(base, _Span) or not array.flags.c_contiguous or not base.region.arena.is_current:
+    if not isinstance(base, _Span) or not array.flags.c_contiguous or not base.region.segment.is_current:
         return None
     offset = base.region.offset + array.__array_interface__["data"][0] - _address(base.region)
     return Piece(base.region, offset, array.nbytes)

@@ -25,10 +25,12 @@ class Sparse:
 
     def __post_init__(self) -> None:
         if self.dense_shape.ndim != 1 or self.values.ndim != 1 or not len(self.dense_shape):
-            raise ValueError("values and dense_shape of a sparse tensor are vectors, the latter of an axis or more")
+            raise ValueError(
+                "values and dense_shape of a sparse tensor must be vectors; dense_shape needs at least one axis"
+            )
         expected = (len(self.values), len(self.dense_shape))
         if self.indices.shape != expected:
-            raise ValueError(f"indices are {list(self.indices.shape)}, {list(expected)} would fit")
+            raise ValueError(f"indices are {list(self.indices.shape)}; give {list(expected)}")
         if ((self.indices < 0) | (self.indices >= self.dense_shape)).any():
             raise ValueError(f"indices lie outside of the shape {self.dense_shape.tolist()}")
 
@@ -38,7 +40,7 @@ class Sparse:
         try:
             return cls(answer[f"{name}.indices"], answer[f"{name}.values"], answer[f"{name}.dense_shape"])
         except KeyError:
-            raise KeyError(f"there is no sparse {name!r} among {', '.join(sorted(answer))}") from None
+            raise KeyError(f"there is no sparse tensor {name!r} among {', '.join(sorted(answer))}") from None
 
     @classmethod
     def from_dense(cls, dense: npt.ArrayLike) -> Self:

@@ -24,8 +24,8 @@ def check_folder(endpoint: str) -> None:
         raise PoolUnreachable(f"the default endpoint's folder {folder}: {error.strerror}") from None
     if reason := _objection(status):
         raise PoolUnreachable(
-            f"the default endpoint's folder {folder} {reason}, so what answers there may be another user's;"
-            f" to use it all the same, name it: Client({endpoint!r})"
+            f"the default endpoint's folder {folder} {reason}, so the pool there may be another user's;"
+            f" to use it anyway, name it: Client({endpoint!r})"
         )
 
 
@@ -35,5 +35,5 @@ def _objection(status: os.stat_result) -> str:
     if status.st_uid not in (os.getuid(), 0):
         return f"belongs to uid {status.st_uid}, not to uid {os.getuid()}"
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        return "can be written to by others"
+        return "can be written to by other users"
     return ""

@@ -31,9 +31,9 @@ def _one(value: object, right: str) -> int | str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise _refuse(f"{value!r} is not a device", right)
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        raise _refuse(f'"{value}" is a text, not the number of a device', f"{value} without the quotes")
+        raise _refuse(f'"{value}" is a text, not a device number', f"{value} without the quotes")
     if isinstance(value, int) and value < 0:
-        raise _refuse(f"{value} is not the number of a device", "numbers from 0 on, as `pool devices` shows them")
+        raise _refuse(f"{value} is not a device number", "numbers from 0, as `pool devices` shows them")
     if isinstance(value, str) and value != "cpu" and not (value.startswith(("GPU-", "MIG-")) and value[4:]):
         raise _refuse(f"{value!r} is not a device", right)
     if isinstance(value, str) and "," in value:
@@ -43,7 +43,7 @@ def _one(value: object, right: str) -> int | str:
 
 def _group(value: Sequence[object], right: str) -> tuple[int | str, ...]:
     if not value:
-        raise _refuse("a group of devices is empty", "its numbers or uuids, such as [[0, 1]]")
+        raise _refuse("a group of devices is empty", "the numbers or uuids of its devices, such as [[0, 1]]")
     group = tuple(_one(one, right) for one in value)
     if "cpu" in group:
         raise _refuse("a group cannot hold the CPU", '"cpu" as an entry of its own')
@@ -99,7 +99,7 @@ def parse_cpu_affinity(value: object) -> bool | tuple[tuple[int, ...], ...]:
     if isinstance(value, bool):
         return value
     if not isinstance(value, list | tuple) or not value:
-        raise _refuse(f"{value!r} is no list of cores", _AFFINITY_RIGHT)
+        raise _refuse(f"{value!r} is not a list of cores", _AFFINITY_RIGHT)
     return tuple(map(_cores, value))
 
 
@@ -107,7 +107,7 @@ def _cores(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         with suppress(ValueError):
             return core_list(value)
-    raise _refuse(f"{value!r} is no list of cores", _AFFINITY_RIGHT)
+    raise _refuse(f"{value!r} is not a list of cores", _AFFINITY_RIGHT)
 
 
 PoolDevices = Annotated[WantedDevices, PlainValidator(parse_pool_devices)]

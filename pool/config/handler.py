@@ -19,7 +19,8 @@ def _of_json(value: dict[str, Any]) -> dict[str, Any]:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"holds what JSON has no word for ({error}); write texts, numbers, true, false, lists and tables of them"
+            f"holds a value that JSON cannot express ({error}); write texts, numbers, true, false,"
+            " and lists and tables of them"
         ) from None
     return value
 
@@ -36,14 +37,14 @@ class HandlerKeys(Section):
     def _names_a_class(cls, value: str) -> str:
         if value and _NAME.fullmatch(value) is None:
             right = 'its module and its name, such as "package.module:Class"'
-            raise ValueError(f"{value!r} names no class; write {right}")
+            raise ValueError(f"{value!r} does not name a class; write {right}")
         return value
 
     @field_validator("handler_path", "handler_options")
     @classmethod
     def _belongs_to_a_handler(cls, value: object, info: ValidationInfo) -> object:
         if value and not info.data.get("handler", "wrong, and told of"):
-            raise ValueError("there is no `handler`; write one, or leave this out")
+            raise ValueError("is set without `handler`; set `handler`, or leave this out")
         return value
 
     def handler_message(self, sizes: tuple[int, ...]) -> HandlerSettings | None:

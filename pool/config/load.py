@@ -27,7 +27,7 @@ def load_settings(path: Path) -> Settings:
         reason = error.strerror or str(error)
         raise InvalidConfig(f"{path}: cannot be read: {reason}; write the path of a readable file") from None
     except UnicodeDecodeError as error:
-        raise InvalidConfig(f"{path}: is not text in UTF-8 (at byte {error.start}); save it as UTF-8") from None
+        raise InvalidConfig(f"{path}: is not UTF-8 text (at byte {error.start}); save it as UTF-8") from None
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,6 +1,6 @@
 """The mistakes of a configuration, a line each: where it is, what is wrong, what would be right.
 
-config.toml:12: model[1].memory: '6 gigs' is not a size; write a number with its unit, such as "2GiB", …
+config.toml:12: model[1].device_memory: '6 gigs' is not a size; write "auto", or one such as "512MiB"
 """
 
 import difflib
@@ -13,6 +13,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pool.config.renamed import renamed
 from pool.config.settings import Settings, repeated_names
 from pool.config.source import KeyPath
 
@@ -27,7 +28,7 @@ _EXAMPLES = {
     "device": 'a device of the worker, such as device = "/cpu:0"',
 }
 _INSTEAD = {
-    "visible_device_list": "a worker sees the GPUs of its slot and no other; write `[pool] devices` instead",
+    "visible_device_list": "a worker sees only the GPUs of its slot; set `[pool] devices` instead",
     "gpu_options": (
         "write its keys without it, such as allow_growth = true; for visible_device_list write `[pool] devices` instead"
     ),
@@ -42,7 +43,7 @@ class Mistake:
     text: str
 
     def key(self) -> str:
-        """`[pool] lanes` in a section that is there once, `model[1].memory` in one of many."""
+        """`[pool] lanes` in a section that is there once, `model[1].device_memory` in one of many."""
         head, *rest = self.path
         if head in Settings.model_fields and head not in _LISTS:
             return f"[{head}] {_dotted(rest)}".rstrip()
@@ -57,7 +58,7 @@ def find_mistakes(error: ValidationError | None, data: Mapping[str, object]) -> 
     models = data.get("model", ())
     names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
     mistakes += [
-        Mistake(("model", index, "name"), f"model[{first}] has the name {names[index]!r} too; write another name")
+        Mistake(("model", index, "name"), f"model[{first}] also has the name {names[index]!r}; write another name")
         for index, first in repeated_names(names).items()
         if isinstance(names[index], str)
     ]
@@ -121,9 +122,10 @@ def _text(details: ErrorDetails) -> str:
 
 
 def _not_a_section(path: KeyPath) -> str:
-    if path[-1] == "session" and len(path) > 1:
-        return "is not a table; write one such as { allow_growth = false }"
-    if "placement" in path:
+    if path[-1] in ("tensorflow", "advanced") and len(path) > 1:
+        example = "allow_growth = false" if path[-1] == "tensorflow" else "tolerance = 1e-3"
+        return f"is not a table; write one such as {{ {example} }}"
+    if "layer_devices" in path:
         return 'is not a rule; write one such as { layers = "conv1/.*", device = "/cpu:0" }'
     if path[0] in _LISTS:
         return f"is not a {path[0]}; write [[{path[0]}]] above its keys"
@@ -148,6 +150,11 @@ def _unknown(path: KeyPath) -> str:
     key = str(path[-1])
     if key in _INSTEAD:
         return _INSTEAD[key]
+    section = str(path[0])
+    where = f"[[{section}]]" if section in _LISTS else f"[{section}]"
+    inner = [part for part in path[1:] if isinstance(part, str)]
+    if len(inner) < 2 and (now := renamed(where, *inner)):
+        return f"has a new name; write {now}"
     known = _keys(path[:-1])
     what = "unknown section" if len(path) == 1 else "unknown key"
     if near := difflib.get_close_matches(key, known, n=1):

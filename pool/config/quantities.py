@@ -15,11 +15,17 @@ from pydantic import PlainValidator
 
 __all__ = [
     "Bytes",
+    "BytesByDefaultAuto",
     "BytesOrAuto",
+    "BytesOrOff",
+    "BytesOrUnlimited",
     "CountOrAuto",
+    "CountOrOff",
+    "CountOrUnlimited",
     "PositiveSeconds",
     "Seconds",
     "SecondsOrAuto",
+    "SecondsOrOff",
     "parse_duration",
     "parse_size",
 ]
@@ -40,6 +46,7 @@ _BYTES = {
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 
 _Number = TypeVar("_Number", int, float)
+_Meaning = TypeVar("_Meaning")
 
 
 def parse_duration(value: object) -> float:
@@ -86,29 +93,45 @@ def _amount(value: object, units: Mapping[str, float]) -> float | None:
     return None
 
 
-def _or_auto(
-    parse: Callable[[object], _Number], kind: str, right: str
-) -> Callable[[object], _Number | Literal["auto"]]:
-    """What `parse` takes, or "auto" as it stands."""
+def _or_word(
+    parse: Callable[[object], _Number], word: str, means: _Meaning, right: str
+) -> Callable[[object], _Number | _Meaning]:
+    """What `parse` takes, or a word that stands for what it means."""
 
-    def parsed(value: object) -> _Number | Literal["auto"]:
-        if value == "auto":
-            return "auto"
+    def parsed(value: object) -> _Number | _Meaning:
+        if value == word:
+            return means
         try:
             return parse(value)
         except ValueError:
-            raise ValueError(f'{value!r} is not a {kind}; write "auto", or {right}') from None
+            raise ValueError(f'{value!r} is not {right}; write "{word}", or one such as {_SUCH[right]}') from None
 
     return parsed
 
 
-parse_duration_or_auto = _or_auto(parse_positive_duration, "duration", 'a duration such as "120s"')
-_size_or_auto = _or_auto(parse_size, "size", 'a size such as "512MiB"')
-_count_or_auto = _or_auto(_parse_count, "number of at least one", "a whole number such as 1000")
+_SUCH = {"a duration": '"120s"', "a size": '"512MiB"', "a whole number from 1": "1000"}
+_Auto = Literal["auto"]
+_AUTO: _Auto = "auto"
+parse_duration_or_auto = _or_word(parse_positive_duration, "auto", _AUTO, "a duration")
+_size_or_auto = _or_word(parse_size, "auto", _AUTO, "a size")
+_count_or_auto = _or_word(_parse_count, "auto", _AUTO, "a whole number from 1")
+_duration_or_off = _or_word(parse_positive_duration, "off", None, "a duration")
+_size_or_off = _or_word(parse_size, "off", None, "a size")
+_count_or_off = _or_word(_parse_count, "off", None, "a whole number from 1")
+_size_or_default = _or_word(parse_size, "auto", None, "a size")
+_size_or_unlimited = _or_word(parse_size, "unlimited", None, "a size")
+_count_or_unlimited = _or_word(_parse_count, "unlimited", None, "a whole number from 1")
 
 Seconds = Annotated[float, PlainValidator(parse_duration)]
 PositiveSeconds = Annotated[float, PlainValidator(parse_positive_duration)]
-SecondsOrAuto = Annotated[float | Literal["auto"], PlainValidator(parse_duration_or_auto)]
 Bytes = Annotated[int, PlainValidator(parse_size)]
-BytesOrAuto = Annotated[int | Literal["auto"], PlainValidator(_size_or_auto)]
-CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]
+SecondsOrAuto = Annotated[float | _Auto, PlainValidator(parse_duration_or_auto)]
+BytesOrAuto = Annotated[int | _Auto, PlainValidator(_size_or_auto)]
+CountOrAuto = Annotated[int | _Auto, PlainValidator(_count_or_auto)]
+# None: the word in the place of a number.
+SecondsOrOff = Annotated[float | None, PlainValidator(_duration_or_off)]
+BytesOrOff = Annotated[int | None, PlainValidator(_size_or_off)]
+CountOrOff = Annotated[int | None, PlainValidator(_count_or_off)]
+BytesByDefaultAuto = Annotated[int | None, PlainValidator(_size_or_default)]
+BytesOrUnlimited = Annotated[int | None, PlainValidator(_size_or_unlimited)]
+CountOrUnlimited = Annotated[int | None, PlainValidator(_count_or_unlimited)]

@@ -23,8 +23,8 @@ def _as_text(value: object) -> object:
 def _can_travel(value: str) -> str:
     """A name of a file may be any bytes. Those that are no UTF-8 reach no worker as they are, nor a log."""
     if "\0" in value or not is_utf8(value):
-        right = "rename what has this name, or write a link to it"
-        raise ValueError(f"{value!r} is not text in UTF-8 without NULs; {right}")
+        right = "rename the file or folder, or write a link to it"
+        raise ValueError(f"{value!r} is not UTF-8 text without NULs; {right}")
     return value
 
 
@@ -35,7 +35,7 @@ def _absolute(value: str, info: ValidationInfo) -> str:
     # `abspath`, not `resolve`: a link such as models/current must stay one; a restart follows it anew.
     whole: str = os.path.abspath(info.context / os.path.expanduser(value))
     if not is_utf8(whole):
-        raise ValueError(f"{whole!r} is not text in UTF-8: rename the folder, or write an absolute path with another")
+        raise ValueError(f"{whole!r} is not UTF-8 text; rename the folder, or write an absolute path")
     return whole
 
 

@@ -1,4 +1,4 @@
-"""`[session]`, what overrides it for one device or one model, and the rules that place a model's layers."""
+"""`[tensorflow]`, what overrides it for one device or one model, and the rules that place a model's layers."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,9 @@ from pool.wire.worker_messages import PlacementRule, SessionSettings
 __all__ = [
     "ClearDevices",
     "DeviceSection",
-    "Placement",
-    "PlacementSection",
-    "SessionOverrides",
-    "SessionSection",
+    "LayerDevices",
+    "TensorFlowOverrides",
+    "TensorFlowSection",
     "is_least_loaded",
     "rules_of",
 ]
@@ -31,7 +30,7 @@ __all__ = [
 _DEVICE = re.compile(r"/(?:device:)?(cpu|gpu):(\d{1,4})", re.IGNORECASE | re.ASCII)
 
 
-class SessionSection(Section):
+class TensorFlowSection(Section):
     """The `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`.
 
     `op_libraries`: files of custom ops, loaded before any model; absolute once they are read.
@@ -47,7 +46,7 @@ class SessionSection(Section):
     jit: bool = False
     op_libraries: SomePaths = ()
 
-    def message(self, *overrides: "SessionOverrides") -> SessionSettings:
+    def message(self, *overrides: "TensorFlowOverrides") -> SessionSettings:
         """The same, as it travels to a worker, with the keys that the overrides set: the last of them wins."""
         values: dict[str, Any] = self.model_dump()
         for override in overrides:
@@ -55,8 +54,8 @@ class SessionSection(Section):
         return SessionSettings(**values)
 
 
-class SessionOverrides(SessionSection):
-    """Some keys of `[session]`: those that the file sets, at whatever value. A dump has no others."""
+class TensorFlowOverrides(TensorFlowSection):
+    """Some keys of `[tensorflow]`: those that the file sets, at whatever value. A dump has no others."""
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, whole: SerializerFunctionWrapHandler) -> Mapping[str, Any]:
@@ -67,7 +66,7 @@ class DeviceSection(Section):
     """What is different for the workers of one of the pool's devices."""
 
     use: DeviceUse
-    session: SessionOverrides = SessionOverrides()
+    tensorflow: TensorFlowOverrides = TensorFlowOverrides()
 
 
 def _pattern(value: str) -> str:
@@ -82,12 +81,12 @@ def _pattern(value: str) -> str:
 def _device_of_a_worker(value: str) -> str:
     match = _DEVICE.fullmatch(value)
     if match is None:
-        right = '"/cpu:0" or "/gpu:0", counted from 0 in each worker'
+        right = '"/cpu:0" or "/gpu:0"; each worker counts its devices from 0'
         raise ValueError(f"{value!r} is not a device of a worker; write {right}")
     return f"/{match[1].lower()}:{int(match[2])}"
 
 
-class PlacementSection(Section):
+class LayerRule(Section):
     """The nodes whose whole name matches `layers` run on `device` of their worker: "/cpu:0", "/gpu:1"."""
 
     layers: Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
@@ -99,28 +98,28 @@ class PlacementSection(Section):
 
 
 # In the place of rules: a rule that nobody can write, because its device is none.
-_LEAST_LOADED = (PlacementSection.model_construct(layers="least-loaded", device="least-loaded"),)
+_LEAST_LOADED = (LayerRule.model_construct(layers="least-loaded", device="least-loaded"),)
 
 
-def _placement(value: object) -> object:
+def _layer_devices(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value == "least-loaded":
         return _LEAST_LOADED
     right = '"least-loaded", or rules such as [{ layers = "conv1/.*", device = "/cpu:0" }]'
-    raise ValueError(f"{value!r} is not a placement; write {right}")
+    raise ValueError(f"{value!r} says no devices; write {right}")
 
 
-def rules_of(placement: tuple[PlacementSection, ...]) -> tuple[PlacementRule, ...]:
-    """As they travel to a worker; none where the placement is "least-loaded"."""
-    return () if is_least_loaded(placement) else tuple(rule.message() for rule in placement)
+def rules_of(devices: tuple[LayerRule, ...]) -> tuple[PlacementRule, ...]:
+    """As they travel to a worker; none where they are "least-loaded"."""
+    return () if is_least_loaded(devices) else tuple(rule.message() for rule in devices)
 
 
-def is_least_loaded(placement: tuple[PlacementSection, ...]) -> bool:
-    return placement == _LEAST_LOADED
+def is_least_loaded(devices: tuple[LayerRule, ...]) -> bool:
+    return devices == _LEAST_LOADED
 
 
-Placement = Annotated[tuple[PlacementSection, ...], Field(strict=False), BeforeValidator(_placement)]
+LayerDevices = Annotated[tuple[LayerRule, ...], Field(strict=False), BeforeValidator(_layer_devices)]
 
 
 def _clear_devices(value: object) -> bool | Literal["missing"]:
@@ -128,7 +127,7 @@ def _clear_devices(value: object) -> bool | Literal["missing"]:
         return value
     if value == "missing":
         return "missing"
-    right = 'true, false or "missing": only those that the worker does not have'
+    right = 'true, false, or "missing" for only those devices that the worker does not have'
     raise ValueError(f"{value!r} is not a choice; write {right}")
 
 

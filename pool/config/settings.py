@@ -16,18 +16,30 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
 from pool.config.handler import HandlerKeys
-from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
+from pool.config.optimizations import OptimizationKeys
+from pool.config.quantities import (
+    Bytes,
+    BytesByDefaultAuto,
+    BytesOrAuto,
+    BytesOrOff,
+    BytesOrUnlimited,
+    CountOrAuto,
+    CountOrOff,
+    CountOrUnlimited,
+    PositiveSeconds,
+    Seconds,
+    SecondsOrAuto,
+    SecondsOrOff,
+)
 from pool.config.section import PathOrNone, Section, SomePath, Texts
 from pool.config.session import (
-    ClearDevices,
     DeviceSection,
-    Placement,
-    SessionOverrides,
-    SessionSection,
+    LayerDevices,
+    TensorFlowOverrides,
+    TensorFlowSection,
     is_least_loaded,
     rules_of,
 )
-from pool.config.speed_ups import SpeedUpKeys
 from pool.config.version_keys import VersionKeys
 from pool.wire.worker_messages import PlacementRule
 
@@ -37,7 +49,7 @@ __all__ = ["ModelSection", "QuarantineSection", "Settings", "repeated_names"]
 _PATH_BYTES = 107
 _TCP = re.compile(r"tcp://(\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
 _LARGEST_BATCH = 65536
-_NEVER = BeforeValidator(lambda value: None if value == "never" else value)
+_AUTO = BeforeValidator(lambda value: None if value == "auto" else value)
 FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one may be late
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
@@ -49,9 +61,9 @@ def _tcp_endpoint(value: str) -> str:
         raise ValueError(f"{value!r} is not a tcp endpoint; write {right}")
     if not _is_loopback(match[1].strip("[]")):
         raise ValueError(
-            f"{value!r} is no loopback address, and the pool does not yet check who connects: whoever reached it could"
-            f' submit jobs; write "tcp://127.0.0.1:{match[2]}" or "tcp://[::1]:{match[2]}",'
-            " and let other machines come through `ssh -L`"
+            f"{value!r} is not a loopback address, and the pool does not check who connects;"
+            f' write "tcp://127.0.0.1:{match[2]}" or "tcp://[::1]:{match[2]}",'
+            " and connect other machines through `ssh -L`"
         )
     return value
 
@@ -69,10 +81,9 @@ class PoolSection(Section):
 
     `workers_per_device`: so many slots a device, each with all that is placed there.
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
-    `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
     `cpu_affinity`: each CPU worker runs on cores of its own, or on those of its list.
-    `watch`: how often the folders of models are looked at for new versions; "never", None once loaded: not at all.
+    `watch`: how often the folders of models are looked at for new versions; "off", None once loaded: not at all.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -81,13 +92,12 @@ class PoolSection(Section):
     devices: PoolDevices = "auto"
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
-    spin_us: Annotated[int, Field(ge=0, le=10_000)] = 0
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
     cpu_affinity: CpuAffinity = False
-    watch: Annotated[PositiveSeconds | None, _NEVER] = 5.0
+    watch: SecondsOrOff = 5.0
     state: PathOrNone = ""
 
     @field_validator("endpoint")
@@ -100,7 +110,7 @@ class PoolSection(Section):
             right = '"ipc://" and an absolute path, such as "ipc:///run/pool/pool.sock" ("tcp://…" goes into `listen`)'
             raise ValueError(f"{value!r} is not a local socket; write {right}")
         if (size := len(os.fsencode(path))) > _PATH_BYTES:
-            right = f"one of at most {_PATH_BYTES}, all that a Unix socket can have"
+            right = f"one of at most {_PATH_BYTES} bytes, the most that a Unix socket can have"
             raise ValueError(f"the path has {size} bytes; write {right}")
         return value
 
@@ -119,31 +129,32 @@ class QueueSection(Section):
 class RestartSection(Section):
     """A slot that needs more than `intensity` restarts in `period` is given up; 0 allows none.
 
-    `successor`: whether the next worker gets ready beside the one that is to go; "auto": where its device has room.
+    `replacement`: whether the next worker gets ready beside the one that is to go; "auto": where its device has room.
     """
 
     intensity: Annotated[int, Field(ge=0)] = 5
     period: PositiveSeconds = 60.0
     backoff_max: PositiveSeconds = 30.0
-    successor: Literal["auto", "always", "never"] = "auto"
+    replacement: Literal["auto", "always", "never"] = "auto"
 
 
 class RecycleSection(Section):
-    """A worker that has served for `age`, done so many `jobs` or holds so much `memory` is replaced.
+    """A worker that has served for `age`, done so many `jobs` or holds so much `host_memory` is replaced.
 
-    "never", None once it is loaded: not for that. `memory` is the machine's (resident), not the GPU's.
+    "off", None once it is loaded: not for that. `host_memory` is resident memory of the machine, not the GPU's.
     """
 
-    age: Annotated[PositiveSeconds | None, _NEVER] = None
-    jobs: Annotated[Annotated[int, Field(ge=1)] | None, _NEVER] = None
-    memory: Annotated[Bytes | None, _NEVER] = None
+    age: SecondsOrOff = None
+    jobs: CountOrOff = None
+    host_memory: BytesOrOff = None
 
 
 class HealthSection(Section):
     """How long each phase of a worker may take before it is held to be hung.
 
     `silent_after`: an idle worker that gives no sign of life for so long; `hung_after`: one that runs a batch.
-    `device_free_timeout`: how long a new worker may have to wait for its GPU's memory; 0 asks nobody.
+    `device_free_timeout`: how long a new worker may have to wait for its GPU's memory; "off", None
+    once loaded: it does not wait, and NVML is never asked.
     """
 
     heartbeat: PositiveSeconds = 1.0
@@ -152,7 +163,7 @@ class HealthSection(Section):
     import_timeout: PositiveSeconds = 120.0
     load_timeout: PositiveSeconds = 600.0
     warmup_timeout: PositiveSeconds = 900.0
-    device_free_timeout: Seconds = 30.0
+    device_free_timeout: SecondsOrOff = 30.0
 
     @field_validator("silent_after")
     @classmethod
@@ -171,30 +182,40 @@ class QuarantineSection(Section):
     max_bytes: Bytes = 256 * 2**20
 
 
-class RecorderSection(Section):
-    """What is kept of workers that died: their bundles for `pool explain slot:N`; `keep` 0: in memory only."""
+class CrashReportsSection(Section):
+    """What is kept of workers that died: their crash reports, for `pool explain slot:N`; `keep` 0: in memory only."""
 
     keep: Annotated[int, Field(ge=0)] = 100
     max_bytes: Bytes = 16 * 2**20
 
 
-class ArenaSection(Section):
+class SharedMemorySection(Section):
     """The memory that is lent to local clients for large tensors.
 
-    `max_bytes` "never", None once loaded: they are sent.
+    `max_bytes` "off", None once loaded: they are sent.
     """
 
-    max_bytes: Annotated[Bytes | None, _NEVER] = 4 * 2**30
+    max_bytes: BytesOrOff = 4 * 2**30
     client_max_bytes: Bytes = 2**30
 
 
-class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
+class AdvancedSection(Section):
+    """What few pools need.
+
+    `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
+    """
+
+    spin_us: Annotated[int, Field(ge=0, le=10_000)] = 0
+
+
+class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
     `batching` "auto": rows that are proven independent are joined, cut and padded; true: the user vouches for all.
-    `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
-    own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a graph that
-    declares none. `stateful` None: as its worker finds in the graph.
+    `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: "unlimited", but
+    for the pool's own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a
+    graph that declares none. `device_memory` None: "auto", what a former run took, or its weights. `stateful` None:
+    "auto", as its worker finds in the graph.
     """
 
     name: str
@@ -204,30 +225,29 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     outputs: Texts = ()
     devices: ModelDevices = "auto"
     replicas: Annotated[int, Field(ge=1)] = 1
-    memory: Bytes | None = None
+    device_memory: BytesByDefaultAuto = None
     warmup: bool = True
     batching: Literal["auto"] | bool = "auto"
     max_batch: Annotated[int, Field(ge=1, le=_LARGEST_BATCH)] = 32
     batch_wait: Seconds = 0.0
     allowed_batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=_LARGEST_BATCH)], ...], Field(strict=False)] = ()
     weight: Annotated[float, Field(gt=0)] = 1.0
-    max_jobs: Annotated[int, Field(ge=1)] | None = None
-    max_bytes: Bytes | None = None
-    session: SessionOverrides = SessionOverrides()
-    placement: Placement = ()
-    clear_devices: ClearDevices = "missing"
-    towers: bool = False
-    stateful: bool | None = None
+    max_jobs: CountOrUnlimited = None
+    max_bytes: BytesOrUnlimited = None
+    tensorflow: TensorFlowOverrides = TensorFlowOverrides()
+    layer_devices: LayerDevices = ()
+    copy_per_device: bool = False
+    stateful: Annotated[bool | None, _AUTO] = None
 
     @property
     def rules(self) -> tuple[PlacementRule, ...]:
-        """Of `placement`, as they travel to a worker."""
-        return rules_of(self.placement)
+        """Of `layer_devices`, as they travel to a worker."""
+        return rules_of(self.layer_devices)
 
     @property
     def least_loaded(self) -> bool:
-        """Whether `placement` is that instead of rules."""
-        return is_least_loaded(self.placement)
+        """Whether `layer_devices` is that instead of rules."""
+        return is_least_loaded(self.layer_devices)
 
     @model_validator(mode="before")
     @classmethod
@@ -251,7 +271,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
             raise ValueError(f"ends with {value[-1]} and max_batch is {most}; write {right}")
         if value and info.data.get("batching") is False:
             raise ValueError(
-                "are sizes to pad up to, and batching = false joins, cuts and pads nothing; leave one of them out"
+                "set the sizes of batches, but batching = false switches batches off; leave one of them out"
             )
         return value
 
@@ -262,13 +282,13 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
             raise ValueError(f"{value!r} is not a name; write letters, digits, '_', '.' and '-', at least one")
         return value
 
-    @field_validator("towers")
+    @field_validator("copy_per_device")
     @classmethod
     def _not_spread_too(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and is_least_loaded(info.data.get("placement", ())):
+        if value and is_least_loaded(info.data.get("layer_devices", ())):
             raise ValueError(
-                'placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;'
-                " leave one of them out"
+                'layer_devices = "least-loaded" spreads one copy over the devices, but copy_per_device makes a copy on'
+                " each; leave one of them out"
             )
         return value
 
@@ -277,7 +297,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     def _only_for_auto(cls, value: int, info: ValidationInfo) -> int:
         if value != 1 and info.data.get("devices", "auto") != "auto":
             raise ValueError(
-                '`devices` already says where it is served; leave `replicas` out or write devices = "auto"'
+                '`devices` already says where the model is served; leave `replicas` out, or write devices = "auto"'
             )
         return value
 
@@ -291,14 +311,15 @@ class Settings(Section):
     """A whole `config.toml`. `Settings()` is what an empty one means."""
 
     pool: PoolSection = PoolSection()
-    session: SessionSection = SessionSection()
+    tensorflow: TensorFlowSection = TensorFlowSection()
     queue: QueueSection = QueueSection()
     restart: RestartSection = RestartSection()
     health: HealthSection = HealthSection()
     recycle: RecycleSection = RecycleSection()
     quarantine: QuarantineSection = QuarantineSection()
-    recorder: RecorderSection = RecorderSection()
-    arena: ArenaSection = ArenaSection()
+    crash_reports: CrashReportsSection = CrashReportsSection()
+    shared_memory: SharedMemorySection = SharedMemorySection()
+    advanced: AdvancedSection = AdvancedSection()
     device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
 
@@ -306,5 +327,5 @@ class Settings(Section):
     @classmethod
     def _devices_are_unique(cls, value: tuple[DeviceSection, ...]) -> tuple[DeviceSection, ...]:
         for index in repeated_names([device.use for device in value]):
-            raise ValueError(f"two of them use {value[index].use!r}; write the keys of both into one")
+            raise ValueError(f"two sections use {value[index].use!r}; write the keys of both into one")
         return value

@@ -23,11 +23,11 @@ def _choice(value: Any) -> Any:
         return value
     if not isinstance(value, list | tuple) or not value or not all(map(_is_number, value)):
         right = '"newest", "all", or a list of numbers such as [1, 3]'
-        raise ValueError(f"{value!r} chooses no versions; write {right}")
+        raise ValueError(f"{value!r} does not name versions; write {right}")
     if len(set(value)) < len(value):
-        raise ValueError(f"{list(value)} has a number twice; write each once")
+        raise ValueError(f"{list(value)} has a number twice; write each number once")
     if len(value) > MOST_VERSIONS:
-        raise ValueError(f"has {len(value)} versions; write {MOST_VERSIONS} at most, all that are served at once")
+        raise ValueError(f"has {len(value)} versions; write at most {MOST_VERSIONS}")
     return tuple(sorted(value))
 
 
@@ -38,7 +38,7 @@ def _labels(value: Any) -> Any:
         if not isinstance(label, str) or _LABEL.fullmatch(label) is None:
             raise ValueError(f"{label!r} is not a label; write letters, digits, '_', '.' and '-', and not digits alone")
         if not _is_number(number):
-            raise ValueError(f"{label} = {number!r} is of no version; write its number, such as {label} = 3")
+            raise ValueError(f"{label} = {number!r} is not a version number; write one, such as {label} = 3")
     return value
 
 
@@ -57,6 +57,6 @@ class VersionKeys(Section):
     def _several_are_served(cls, value: dict[str, int], info: ValidationInfo) -> dict[str, int]:
         if value and info.data.get("versions") == "newest":
             raise ValueError(
-                'versions is "newest", which changes; write versions = "all" or a list, or leave labels out'
+                'needs fixed versions, but versions is "newest"; write versions = "all" or a list, or leave labels out'
             )
         return value

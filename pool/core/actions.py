@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pool.core.events import OfWorker
+from pool.core.events import Death, OfWorker
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
 from pool.wire.unpacking import Unpacking
@@ -30,8 +30,8 @@ __all__ = [
     "PoolReady",
     "PoolStopped",
     "SlotChanged",
+    "SpawnReplacement",
     "SpawnStandby",
-    "SpawnSuccessor",
     "SpawnWorker",
     "StopWorker",
     "TakeSlot",
@@ -50,7 +50,7 @@ class SpawnWorker(OfWorker):
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnSuccessor(OfWorker):
+class SpawnReplacement(OfWorker):
     """Start a second process for the slot, beside the one that sits in it; the answers are those to SpawnWorker.
 
     `must_fit`: only where its device is known to have room for both; otherwise its end is a death with `no_room`.
@@ -130,7 +130,7 @@ class KeepJob:
     outputs: tuple[str, ...] | None
     rows: int | None
     payload: object
-    story: str
+    history: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,14 @@ class KillWorker(OfWorker):
 
 @dataclass(frozen=True, slots=True)
 class SlotChanged(OfWorker):
-    """For people: the log, the status line. `asked`: its worker is gone because somebody wanted another."""
+    """For people, and for the plan. `death`: its worker's, which the change is for, where there is one to tell of.
+
+    `asked`: its worker is gone because somebody wanted another.
+    """
 
     state: SlotState
     reason: str
-    last_output: tuple[str, ...] = ()
+    death: Death | None = None
     asked: bool = False
 
 
@@ -173,7 +176,7 @@ class WorkerChanged(OfWorker):
     role: Role
     state: WorkerState
     reason: str = ""
-    last_output: tuple[str, ...] = ()
+    death: Death | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ class PoolStopped:
 
 Action = (
     SpawnWorker
-    | SpawnSuccessor
+    | SpawnReplacement
     | SpawnStandby
     | HoldWorker
     | TakeSlot
@@ -216,7 +219,7 @@ Action = (
 GIVES = frozenset(
     {
         SpawnWorker,
-        SpawnSuccessor,
+        SpawnReplacement,
         SpawnStandby,
         HoldWorker,
         TakeSlot,

@@ -18,20 +18,20 @@ from collections.abc import Sequence
 
 from pool.clock import Timers
 from pool.core.fleet import Slot, SlotState
-from pool.core.jobs import LEASED, Batch, Job, Note
+from pool.core.jobs import LEASED, Batch, Job, Kept, Note
 from pool.core.orders import Orders
 from pool.core.policy import Policy
 from pool.core.queue import (
     STALE_S,
     UNKNOWN_ROW_S,
+    Affinity,
     Answers,
     Bank,
     Chunks,
-    Homes,
     Key,
     Line,
     Model,
-    Tenants,
+    SessionOwners,
     end_if_late,
     form,
     start_by,
@@ -78,8 +78,8 @@ class Dispatch:
         self._offered: dict[Line, None] = {}  # lines with work that has not been looked at yet
         self._spare: dict[Slot, None] = {}  # slots that have not looked for work since they got lanes to spare
         self.reruns = Reruns(self.holders, self.serve, self.offer, self._lease, answers, chunks)
-        self.homes = Homes(self.holders, orders)
-        self.tenants = Tenants(orders)
+        self.affinity = Affinity(self.holders, orders)
+        self.session_owners = SessionOwners(orders)
         for slot in slots:
             self._regroup(slot)
 
@@ -169,37 +169,37 @@ class Dispatch:
         if suspects:
             self.reruns.alone(line, suspects)
 
-    def leave_home(self, slot: Slot, now: float) -> None:
+    def end_affinity(self, slot: Slot, now: float) -> None:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
         for name in slot.models:
             for line in self._models[name].lines_of(f"slot:{slot.number}"):
                 if slot.state is not SlotState.READY:
                     self.end_waits(line, now)
                 for job in _movable(line):
-                    home = self.homes.device(line.model, job.key.signature)
-                    if job.homed and home != line.device:
-                        job.homed = home is not None
-                        self.move(job, line.model.line(home, line.version))
+                    affinity = self.affinity.device(line.model, job.key.signature)
+                    if job.kept is Kept.AFFINITY and affinity != line.device:
+                        job.kept = None if affinity is None else Kept.AFFINITY
+                        self.move(job, line.model.line(affinity, line.version))
                 self.offer(line)
 
-    def _keep_home(self, model: Model, now: float) -> None:
-        """Jobs that wait for any worker, or for a home that is none now, wait for the model's home, if it has one.
+    def _keep_affinity(self, model: Model, now: float) -> None:
+        """Jobs that wait for any worker, or for one that is gone, wait for the one that their model keeps to.
 
-        Of a model that is not stateful those that write do, and those that had to wait for a home.
+        Of a model that is not stateful those that write do, and those that had to wait for its worker.
         """
-        home = self.homes.device(model, None)
-        if home is None or model.home is None:
+        affinity = self.affinity.device(model, None)
+        if affinity is None or model.affinity is None:
             return
         for line in list(model.lines.values()):
-            target = model.line(home, line.version)
-            if line is target or not target.suits(model.home[0]):
+            target = model.line(affinity, line.version)
+            if line is target or not target.suits(model.affinity[0]):
                 continue
             if model.stateful:
                 self.end_waits(line, now)
             for job in _movable(line):
                 bound = model.stateful or job.key.signature == WRITING_RUN
-                if job.homed or (bound and line.device is None):
-                    job.homed = True
+                if job.kept is Kept.AFFINITY or (bound and line.device is None):
+                    job.kept = Kept.AFFINITY
                     self.move(job, target)
             if model.stateful:
                 self.offer(line)
@@ -252,7 +252,7 @@ class Dispatch:
         if not ready:
             self.reruns.slot_went(slot)
             for name in slot.models:
-                self._keep_home(self._models[name], now)
+                self._keep_affinity(self._models[name], now)
         elif slot.number not in self._joined:
             self._join(slot, now)
 
@@ -272,6 +272,7 @@ class Dispatch:
         del self._banks[model.name]
         for line in model.lines.values():
             self._holders.pop(line, None)
+            self.reruns.lines.pop(line, None)  # its suspects may have ended just now
 
     def _is_elsewhere(self, slot: Slot) -> bool:
         """Whether it holds other models than the slots do with which it stands."""
@@ -317,8 +318,8 @@ class Dispatch:
         for name in slot.models:
             self._suit(self._models[name], slot)
         for name in slot.models:
-            self.homes.came(self._models[name], slot)
-            self._keep_home(self._models[name], now)
+            self.affinity.came(self._models[name], slot)
+            self._keep_affinity(self._models[name], now)
         self.serve(slot)
         self.reruns.slot_came()
 
@@ -351,7 +352,6 @@ class Dispatch:
         del slot.batches[batch.number]
         self._timers.clear(batch)
         slot.idle_lanes.append(batch.lane)
-        slot.runs_suspect = False
         slot.turn += 1
         self._spare[slot] = None
         line, seconds = batch.key.line, now - batch.started
@@ -566,7 +566,7 @@ class Dispatch:
             bank.clock_s = model.used_s
         model.charge(cost_s)
         if key.signature == WRITING_RUN:
-            self.homes.written(model, slot)
+            self.affinity.written(model, slot)
         longest_s = 0.0
         for part in parts:
             job = part.job
@@ -588,11 +588,11 @@ class Dispatch:
             if job.runs > 1:
                 job.note(now, leased[1], *leased[2])
             else:
-                job.story.append(leased)
+                job.history.append(leased)
         budget_s = self._policy.batch_budget_s(longest_s, microbatches * cost.slowest_s)
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
-            batch.owner = self.tenants.opens(parts[0].job.client.route, slot)
+            batch.owner = self.session_owners.opens(parts[0].job.client.route, slot)
         self._timers.set(batch, now + budget_s, budget_s)
         self._orders.batches.append(batch)
         return batch

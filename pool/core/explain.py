@@ -7,7 +7,7 @@ from pool.core.history import History
 from pool.core.jobs import Job
 from pool.core.queue import Backlog
 
-__all__ = ["recent_jobs", "story_of"]
+__all__ = ["job_history", "recent_jobs"]
 
 MOST_LISTED = 100
 
@@ -19,11 +19,11 @@ def recent_jobs(backlog: Backlog, history: History) -> list[dict[str, Any]]:
     return [_head(job) for job in jobs[:MOST_LISTED]]
 
 
-def story_of(job: Job) -> dict[str, Any]:
+def job_history(job: Job) -> dict[str, Any]:
     timeline = job.timeline()
     return {
         **_head(job),
-        "story": job.told(),
+        "history": job.told(),
         "timeline": None if timeline is None else asdict(timeline),
     }
 

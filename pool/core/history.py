@@ -10,7 +10,7 @@ from pool.core.remembered import MOST_NAME_BYTES
 
 __all__ = ["History"]
 
-# Kept apart, so that the story of a failure outlives the successes that follow it.
+# Kept apart, so that the history of a failure outlives the successes that follow it.
 MOST_DONE = 1000
 MOST_FAILED = 500
 

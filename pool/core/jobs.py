@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pool.wire.timeline import Timeline
 from pool.wire.unpacking import Unpacking
@@ -23,8 +23,10 @@ __all__ = [
     "IllegalStep",
     "Job",
     "JobState",
+    "Kept",
     "Note",
     "Part",
+    "Parting",
 ]
 
 
@@ -34,7 +36,7 @@ class IllegalStep(Exception):
 
 class JobState(Enum):
     QUEUED = "waits for a lane"
-    LEASED = "entrusted, or a piece of it, to an incarnation"
+    LEASED = "an incarnation runs it or a piece of it"
     DONE = "answered with its result"
     FAILED = "answered with an error"
     EXPIRED = "answered at its deadline"
@@ -56,7 +58,22 @@ JOB_STEPS: Mapping[JobState, frozenset[JobState]] = {
 
 FINISHED = frozenset(state for state, steps in JOB_STEPS.items() if not steps)
 
-MOST_NOTES = 40  # of one job's story: one of a hundred thousand pieces has as many lines
+
+class Kept(Enum):
+    """Why the pool, and not its client, keeps a job to one slot."""
+
+    AFFINITY = "which holds what was written to the model's variables"
+    CONFINED = "where a job of this client was quarantined or hung"
+
+
+class Parting(NamedTuple):
+    """Why a chunk is to be unpacked (see `unpacked`)."""
+
+    cause: Unpacking
+    text: str
+
+
+MOST_NOTES = 40  # of one job's history: one of a hundred thousand pieces has as many lines
 Note = tuple[float, str, tuple[object, ...]]
 
 
@@ -73,9 +90,9 @@ class Job:
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     `ran`: once it is done, of the batch that gave its last rows when it started, its run and its fetch in seconds, its
     rows, its slot and the device.
-    `weight`: for how many jobs it counts; a chunk of them for more than one. `parting`: it is one that is to be
-    unpacked (see `unpacked`). `place`: among its client's jobs the smaller is the sooner. It is the job's own `id`, or
-    that of the chunk that it was in.
+    `weight`: for how many jobs it counts; a chunk of them for more than one. `kept`: why its line is that of one slot
+    that its client did not name; `named`: the device that its client did name. `place`: among its client's jobs the
+    smaller is the sooner. It is the job's own `id`, or that of the chunk that it was in.
     """
 
     client: Client
@@ -102,19 +119,17 @@ class Job:
     runs: int = 0
     round: int = 0
     gathered_s: float = 0.0
-    confined: bool = False  # its line is that of one slot by the pool's choice, see `trial`
-    homed: bool = False  # the same, see `homes`
-    asked: str | None = None  # the device that its client named, where a home on it was chosen among several slots
+    kept: Kept | None = None
+    named: str | None = None
     work_s: float = 0.0
     weight: int = 1
     place: int = 0
-    parting: Unpacking | None = None
-    parting_text: str | None = None
+    parting: Parting | None = None
     died_in: tuple[int, ...] = ()  # of a chunk, as of a part
     loss: Loss | None = None  # the same
     ended: float | None = None
     ran: tuple[float, float, float, int, int, str] | None = None
-    story: list[Note] = field(default_factory=list)
+    history: list[Note] = field(default_factory=list)
     untold: int = 0  # lines that were left out of it
 
     @property
@@ -145,12 +160,12 @@ class Job:
             self.become(JobState.QUEUED)
 
     def note(self, now: float, what: str, *values: object) -> None:
-        """A line of its story; it is put into words when somebody asks."""
-        story = self.story
-        if len(story) >= MOST_NOTES:  # those in the middle are like their neighbours
-            del story[MOST_NOTES // 2]
+        """A line of its history; it is put into words when somebody asks."""
+        history = self.history
+        if len(history) >= MOST_NOTES:  # those in the middle are like their neighbours
+            del history[MOST_NOTES // 2]
             self.untold += 1
-        story.append((now, what, values))
+        history.append((now, what, values))
 
     def timeline(self) -> Timeline | None:
         """Where its time went; None unless it is done."""
@@ -173,8 +188,8 @@ class Job:
         )
 
     def told(self) -> list[str]:
-        """Its story in words, with seconds since it came."""
-        lines = [f"{now - self.arrived:.3f} s {what.format(*values)}" for now, what, values in self.story]
+        """Its history in words, with seconds since it came."""
+        lines = [f"{now - self.arrived:.3f} s {what.format(*values)}" for now, what, values in self.history]
         if self.untold:
             lines.insert(MOST_NOTES // 2, f"… {self.untold} more …")
         if self.ended is not None:

@@ -1,4 +1,4 @@
-"""The pool's brain: what happens is told, `dispatch` decides what follows from it, and `orders` are drained.
+"""The pool's brain: callers report what happens, `dispatch` decides what follows, and the loop drains `orders`.
 
 It knows no process, socket, clock or tensor. The same machine runs in `pool start` and under the property tests.
 
@@ -14,7 +14,7 @@ incarnation at a time, and to the next only after the exit of the former was see
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,10 +22,10 @@ from pool.clock import Timers
 from pool.core import events as told
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
-from pool.core.explain import recent_jobs, story_of
+from pool.core.explain import job_history, recent_jobs
 from pool.core.fleet import Fleet, Recycling, Slot, SlotState
 from pool.core.history import History
-from pool.core.jobs import Batch, Job
+from pool.core.jobs import Batch, Job, Kept
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.core.prospects import Prospects
@@ -55,11 +55,11 @@ from pool.wire.unpacking import Unpacking
 __all__ = ["Machine"]
 
 QUIET = frozenset({told.Tick, told.WorkerBeat, told.WorkerMeasured, told.JobCancelled, told.ClientGone})
-"""Events after which all names come to what they came to before, unless a slot's state is another."""
+"""Events after which all names still mean the same, unless a slot's state has changed."""
 
 
 class Machine:
-    """Nothing blocks, and nothing raises for what the outside can cause; it is not thread-safe.
+    """Nothing blocks, and nothing outside can make it raise. Not thread-safe.
 
     REQUIRES that `orders` are drained after each dispatch, and before anything else is told.
     """
@@ -71,7 +71,7 @@ class Machine:
         rng: random.Random,
         own: Callable[[object], object] = lambda payload: payload,
     ) -> None:
-        """`own` is asked for what is kept of a part's answer until its job has the others."""
+        """`own` returns what is kept of a part's answer until its job has the others."""
         self.policy = policy
         self.timers = Timers()
         self.history = History()
@@ -89,11 +89,11 @@ class Machine:
         self._recycling = Recycling(policy, self.fleet, models, self.timers, rng)
         self._leaving: set[str] = set()
         pins = frozenset(name for plan in plans for name in plan.names)
-        self.calls = Calls(self.backlog, self.fleet, self._dispatch.homes, self._prospects, pins)
+        self.calls = Calls(self.backlog, self.fleet, self._dispatch.affinity, self._prospects, pins)
 
     @property
     def ended(self) -> int:
-        """How many jobs have, whichever way, since the pool began."""
+        """How many jobs have ended, in any way, since the pool began."""
         return self._answers.ended
 
     @property
@@ -106,7 +106,7 @@ class Machine:
         return self.timers.next()
 
     def handle(self, event: told.Event, now: float) -> None:
-        """Something rare has happened. `now` is monotonic seconds and never goes back."""
+        """Takes in a rare event. `now` is monotonic seconds and never goes back."""
         if type(event) not in QUIET:
             self.calls.epoch += 1
         match event:
@@ -114,15 +114,15 @@ class Machine:
                 pass
             case told.JobCancelled():
                 if (job := self.backlog.find(event.client, event.job)) is not None:
-                    if event.member and job.weight > 1:
-                        self._chunks.part(job, Unpacking.CANCELLED, "one of its jobs was cancelled", now)
-                    else:
+                    if not event.member:
                         self._cancel(job, now)
+                    elif job.weight > 1:  # a lone job has none, and is to be answered
+                        self._chunks.part(job, Unpacking.CANCELLED, "one of its jobs was cancelled", now)
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
                 self._chunks.client_gone(event.client)
-                self._dispatch.tenants.gone(event.client)
+                self._dispatch.session_owners.gone(event.client)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
             case told.WorkerCompared():
@@ -146,7 +146,7 @@ class Machine:
         self._slots_changed(now)
 
     def dispatch(self, now: float) -> bool:
-        """What follows from all that was told, and from the time; at last, idle lanes are leased what they can take.
+        """Does what follows from the events and from the time. Last, it leases jobs to idle lanes.
 
         True: there is more to follow, once the orders are drained.
         """
@@ -161,7 +161,7 @@ class Machine:
         return leased != ended and self._is_restless(now)
 
     def _recall(self, now: float) -> None:
-        """A job that ended while lanes were leased has no inputs any more, and a lane may have been given rows of it.
+        """A job that ended during leasing has no inputs any more, and a lane may already have rows of it.
 
         Its batch has not left yet: its other jobs are leased anew.
         """
@@ -171,14 +171,14 @@ class Machine:
             self._trial.unsent(batch, now)
 
     def _is_restless(self, now: float) -> bool:
-        """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
+        """Whether anything beside leases may have to follow. In the ordinary state nothing does."""
         fleet = self.fleet
         return bool(
             fleet.changed
             or fleet.due
             or fleet.stopping
             or fleet.fatal
-            or fleet.turnover.wishes
+            or fleet.replacements.requests
             or self._leaving
             or self._dispatch.reruns.lines
             or (self.timers.heap and self.timers.heap[0][0] <= now)
@@ -188,7 +188,7 @@ class Machine:
         self._slots_changed(now)
         self._fire_timers(now)
         self._dispatch.reruns.forget_unwanted()
-        while self.fleet.turnover and self.fleet.turnover.go_on(now):
+        while self.fleet.replacements and self.fleet.replacements.go_on(now):
             self._slots_changed(now)
         if self._leaving:
             self._forget_models()
@@ -234,13 +234,13 @@ class Machine:
         self._leaving = self.backlog.models.keys() - coming
 
     def _forget_models(self) -> None:
-        """Those that no slot has any more, when their last job is answered."""
+        """Models that no slot has any more, once their last job is answered."""
         held = {name for slot in self.fleet.slots for name in self.fleet.held(slot)}
         for name in self._leaving - held:
             if not self.backlog.models[name].jobs:
                 self._dispatch.forget(self.backlog.models.pop(name))
                 self._leaving.discard(name)
-                self.calls.epoch += 1  # no name comes to it any more
+                self.calls.epoch += 1  # no name means it any more
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Machine:
         version: int | str | None,
         now: float,
     ) -> None:
-        """A job has come: it is refused, or waits from now on. `number` is its client's own.
+        """Takes a job in, or refuses it. `number` is its client's own.
 
         `rows` None: it cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
         outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it.
@@ -321,15 +321,13 @@ class Machine:
                 late = JobFailed(Fault.DEADLINE_EXCEEDED, "its timeout is 0 s, which leaves no time to send it again")
                 self._answers.refuse(route, number, weight, late)
             return
-        line, key, served, confined = call.line, call.key, call.served, None
-        if call.free and self._trial.confinement.some:
-            confined = self._trial.confinement.device(route, model.name, now)
-            if confined is not None and self._prospects.has(there := model.line(confined, call.version)):
-                line, key, served = there, there.key(key.signature, outputs, form), True
+        line, key, served, kept = call.line, call.key, call.served, call.kept
+        if line.device is None and self._trial.confinement.some:
+            device = self._trial.confinement.device(route, model.name, now)
+            if device is not None and self._prospects.has(there := model.line(device, line.version)):
+                line, key, served, kept = there, there.key(key.signature, outputs, form), True, Kept.CONFINED
                 if key.epoch != model.epoch:
                     key.renew()
-            else:
-                confined = None
         backlog.ids += 1
         job = Job(
             client,
@@ -350,13 +348,10 @@ class Machine:
         backlog.admit(job)
         if attempts or in_doubt:
             self._trial.came_again(job, attempts, in_doubt, now)
-        job.asked = call.asked
-        if call.home is not None:
-            job.homed = True
-            job.note(now, "kept to {}, which has what was written to the model's variables", call.home)
-        elif confined is not None:
-            job.confined = True
-            job.note(now, "kept to {}, where a job of this client was quarantined or hung", confined)
+        job.named = call.named
+        if kept is not None:
+            job.kept = kept
+            job.note(now, "runs only in {}, {}", line.device, kept.value)
         end = self._dispatch.earliest_end(job, now)
         if origin_of is not None:
             self._chunks.use(origin_of, job, now)
@@ -375,7 +370,7 @@ class Machine:
     def _unfit(
         self, key: Key, size_bytes: int, weight: int, attempts: int, in_doubt: bool, origin: Unpacked | None
     ) -> str:
-        """Why a chunk is not taken in as one; "" if it is."""
+        """Why a chunk is not accepted as one job; "" if it is."""
         if not key.chunks:
             return "nothing shows that its jobs may run together"
         if bound := never_fits(key.line.model, size_bytes, weight, self.policy):
@@ -387,7 +382,7 @@ class Machine:
         return ""
 
     def _cancel(self, job: Job, now: float) -> None:
-        """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
+        """Nobody waits for the answer. A queued job is forgotten; the answer of a leased one will be dropped."""
         batch = job.batch
         self._answers.cancel(job, now)
         if batch is not None and not batch.over and not batch.wanted:
@@ -409,7 +404,7 @@ class Machine:
         fetch_s: float,
         now: float,
     ) -> None:
-        """A lane has ended a batch: a payload a part, in their order; and the worker's own times of it.
+        """A lane has finished a batch: one payload per part, in their order, and the worker's own times.
 
         `failures`: why a part has none, by its place among them.
         """
@@ -428,16 +423,16 @@ class Machine:
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
-        """The lane cannot be reached, so the worker is of no use any more."""
+        """The lane cannot be reached, so the worker is unusable."""
         slot = self.fleet.current(event.slot, event.incarnation)
         batch = None if slot is None else slot.batches.get(event.batch)
         if slot is None or batch is None:
             return
         self._dispatch.ended(batch, now)
-        self.fleet.kill(slot.worker, f"has a lane {batch.lane} that cannot be reached", now)
+        self.fleet.kill(slot.worker, f"cannot be reached in lane {batch.lane}", now)
         self._slots_changed(now)
         self._trial.unsent(batch, now)
-        self._dispatch.leave_home(slot, now)
+        self._dispatch.end_affinity(slot, now)
         self._refuse_unserved(now)
 
     def _rows_compared(self, event: told.WorkerCompared, now: float) -> None:
@@ -447,7 +442,7 @@ class Machine:
             self._dispatch.end_gathering(model, now)
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
-        self._dispatch.tenants.exited(event.slot, event.incarnation)
+        self._dispatch.session_owners.exited(event.slot, event.incarnation)
         worker = self.fleet.find(event.slot, event.incarnation)
         if worker is None:
             return
@@ -462,19 +457,19 @@ class Machine:
             self._lost(slot, batches, death, True, now)
 
     def _lost(self, slot: Slot, batches: Sequence[Batch], death: str, gone: bool, now: float) -> None:
-        """What ran there runs elsewhere, before a successor is there, which would be given other pieces of it."""
+        """What ran there runs elsewhere before a replacement is ready; that would get other pieces of it."""
         self._slots_changed(now)
         self._trial.lost(slot, batches, death, now, gone)
-        self._dispatch.leave_home(slot, now)
-        self.fleet.turnover.succeed(slot, now)
+        self._dispatch.end_affinity(slot, now)
+        self.fleet.replacements.succeed(slot, now)
         self._slots_changed(now)
         self._refuse_unserved(now)
 
     def _slots_changed(self, now: float) -> None:
-        """What the fleet did to the slots, told to those who give them work."""
+        """Passes the fleet's changes of slots on to those who give them work."""
         if not self.fleet.changed:
             return
-        self.backlog.emptied = True  # a slot that is to wind down may be another one now
+        self.backlog.emptied = True  # a different slot may have to wind down now
         self.calls.epoch += 1
         while self.fleet.changed:
             slots = dict.fromkeys(self.fleet.changed)  # only what each is now counts
@@ -484,28 +479,30 @@ class Machine:
                 if slot.state is SlotState.READY:
                     self._trial.loaded(slot, now)
                 self._dispatch.changed(slot, now)
-                self._dispatch.leave_home(slot, now)
+                self._dispatch.end_affinity(slot, now)
         self._refuse_unserved(now)
 
     def _refuse_unserved(self, now: float) -> None:
-        """Answers at once the jobs that no slot will ever run."""
+        """Answers the jobs that no slot will ever run."""
         for line in self._prospects.lost_lines():
             self._refuse(line, now)
 
     def _refuse(self, line: Line, now: float) -> None:
         failed = self._prospects.lost(line)
         self._dispatch.end_waits(line, now)
+        line.retries = deque((part,) for group in line.retries for part in group)  # each may go elsewhere
         for job in dict.fromkeys(line.unleased()):
             if job.out:
                 continue
-            homes = self._dispatch.homes
-            there = homes.within(line.model, job.asked) if job.asked else homes.device(line.model, job.key.signature)
+            affinity = self._dispatch.affinity
+            there = (
+                affinity.within(line.model, job.named) if job.named else affinity.device(line.model, job.key.signature)
+            )
             anywhere = line.model.line(there, line.version)
             if not self._prospects.has(anywhere):
-                anywhere = line.model.line(job.asked, line.version)  # its home has another version
-            shares_a_retry = any(part.job is job for group in line.retries for part in group)
-            if (job.confined or job.homed or job.asked) and not shares_a_retry and self._prospects.has(anywhere):
-                job.confined, job.homed = False, anywhere.device is not None and not job.asked
+                anywhere = line.model.line(job.named, line.version)  # where its model keeps to has another version
+            if (job.kept or job.named) and self._prospects.has(anywhere):
+                job.kept = None if anywhere.device is None or job.named else Kept.AFFINITY
                 self._dispatch.move(job, anywhere)
             else:
                 self._answers.fail(job, failed.fault, failed.text, now)
@@ -529,8 +526,6 @@ class Machine:
                     self.fleet.standby_timer(number, now)
                 case ("recycle",):
                     self._recycling.look(now)
-                case ("silence", int(number)):
-                    self.fleet.silence_timer(number, now)
                 case Batch():
                     self.fleet.batch_overran(key, now)
                 case ("drain",):
@@ -578,7 +573,7 @@ class Machine:
         return any(self.backlog.models[name].jobs for name in slot.models)
 
     def _end_if_down(self) -> None:
-        """Says when all is over."""
+        """Reports when everything has ended."""
         if not self.fleet.over and not self.backlog.jobs and self.fleet.all_down():
             self.fleet.over = True
             self.timers.clear(("drain",))
@@ -589,11 +584,11 @@ class Machine:
     # --- for people ---------------------------------------------------------------------------------------------
 
     def explain(self, about: str) -> dict[str, Any] | None:
-        """The story of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
+        """The history of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
         if not about:
             return {"jobs": recent_jobs(self.backlog, self.history)}
         job = self._find(about)
-        return None if job is None else story_of(job)
+        return None if job is None else job_history(job)
 
     def _find(self, about: str) -> Job | None:
         if not (about.isascii() and about.isdecimal() and len(about) < 20):
@@ -601,7 +596,7 @@ class Machine:
         return self.backlog.jobs.get(int(about)) or self.history.find(int(about))
 
     def judged(self, slot: int) -> tuple[RowsJudged, ...]:
-        """What a new worker of the slot is told of its models' rows."""
+        """What a new worker of the slot learns about its models' rows."""
         return self._joining.judged(self.fleet.slots[slot])
 
     def models_snapshot(self) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ class Policy:
     restart_period_s: float = 60.0
     backoff_max_s: float = 30.0
     backoff_first_s: float = 0.1  # a worker that died once is wanted back at once
-    successor: Literal["auto", "always", "never"] = "auto"  # auto: where the device has room for two workers
+    replacement: Literal["auto", "always", "never"] = "auto"  # auto: where the device has room for two workers
     import_timeout_s: float = 120.0
     load_timeout_s: float = 600.0
     warmup_timeout_s: float = 900.0
@@ -73,7 +73,7 @@ class Policy:
     kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)
     ready_needs_all: bool = True
     standby: bool = False  # a second process a slot, imported and without a device, that follows who dies
-    min_ready: int = 1  # slots of a model that stay READY while another is recycled, or rolled without a successor
+    min_ready: int = 1  # slots of a model that stay READY while another is recycled, or rolled without a replacement
     recycle_age_s: float | None = None  # a worker that is older, or has done more jobs, or holds more memory, is
     recycle_jobs: int | None = None  # replaced; None: for no such reason
     recycle_bytes: int | None = None

@@ -38,7 +38,7 @@ class Prospects:
         """What the jobs of a line that no slot will ever run are told."""
         holders = self._dispatch.holders(line)
         if not holders and line.model.leaving and not self._fleet.stopping:
-            return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is not served any more")
+            return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is no longer served")
         if not holders and line.version is not None and not self._fleet.stopping:
             return self.unserved(line.model.name, line.device, line.version)
         why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)

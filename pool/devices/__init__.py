@@ -1,17 +1,18 @@
 """The devices of this machine, and what the pool and its workers know of them.
 
 In come the configuration's `devices`, the environment, and what NVML and the kernel say. Out go the devices that get
-a slot each (`resolve_devices`), their cores, what a worker waits for before it touches them (`Claims`), and errors of
-the driver as they happen (`DriverErrors`). Workers read NVML by the same code, each for its own GPUs.
+a slot each (`resolve_devices`), their cores, what a worker waits for before it touches them (`Claims`), how each GPU
+is used, and errors of the driver as they happen (`GpuMonitor`). Workers read NVML by the same code, for their own GPUs.
 
-It never imports TensorFlow or CUDA, and takes no memory on a device. The pool's process asks NVML nothing once it
-serves, for a driver may hang in any call: what listens to it then is a process of its own, `pool.devices.listener`.
+It never imports TensorFlow or CUDA, and takes no memory on a device. The pool's process asks NVML nothing, for a
+driver may hang in any call. Other processes do: one that lists the GPUs and ends, and then `pool.devices.listener`.
 """
 
 from pool.devices.claims import Claims
 from pool.devices.cores import core_list, share_cores, written
 from pool.devices.discovery import Discovery, Gpu, discover_gpus
-from pool.devices.driver_errors import DriverErrors
+from pool.devices.gpu_monitor import GpuMonitor
+from pool.devices.nvml import Reading
 from pool.devices.resolve import (
     Device,
     Entry,
@@ -27,9 +28,10 @@ __all__ = [
     "Claims",
     "Device",
     "Discovery",
-    "DriverErrors",
     "Entry",
     "Gpu",
+    "GpuMonitor",
+    "Reading",
     "VisibleGpus",
     "WantedDevices",
     "core_list",

@@ -69,7 +69,7 @@ def share_cores(
         ends = [len(ordered) * slot // cpu_slots for slot in range(cpu_slots + 1)]
         return tuple(tuple(sorted(ordered[ends[slot] : ends[slot + 1]])) for slot in range(cpu_slots))
     if len(wanted) != cpu_slots:
-        counts = f"{len(wanted)} lists of cores, and there are {cpu_slots} CPU slots"
+        counts = f"{len(wanted)} lists of cores for {cpu_slots} CPU slots"
         raise InvalidConfig(f"[pool] cpu_affinity: {counts}; write one list for each, or true")
     for cores in wanted:
         missing = set(cores) - set(allowed)

@@ -2,17 +2,27 @@
 
 NVML needs no CUDA context, so asking takes no memory on any device. It is not bound by CUDA_VISIBLE_DEVICES
 (see `pool.devices.visible`).
+
+A driver may hang in any call, and a process with a thread there cannot even end. So a process of its own asks, which
+is given up after a while.
 """
 
+import importlib.util
+import json
 import re
+import subprocess
+import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from pool.devices.nvml import NoNvml, close_nvml, occupancy_of, open_nvml
 
-__all__ = ["Discovery", "Gpu", "discover_gpus"]
+__all__ = ["Discovery", "Gpu", "discover_gpus", "say_gpus"]
+
+LONGEST_S = 60.0  # without the persistence daemon a driver wakes each GPU first, which takes seconds
+END_S = 0.5  # a killed process ends in milliseconds; longer only where the driver has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +60,44 @@ class Discovery:
 def discover_gpus(module: ModuleType | None = None) -> Discovery:
     """The GPUs that the driver lists, each uuid once. Never raises for a missing library, driver or device.
 
-    `module`: see `open_nvml`.
+    `module`: see `open_nvml`; it is asked in this process. By default another one asks, a minute at most.
     """
+    if module is not None:
+        return _asked(module)
+    if importlib.util.find_spec("pynvml") is None:
+        return _asked(None)  # which says so
+    argv = [sys.executable, "-P", "-c", "from pool.devices.discovery import say_gpus; say_gpus()"]
+    nowhere = subprocess.DEVNULL  # one that the driver keeps would hold a terminal or a pipe
+    try:
+        process = subprocess.Popen(argv, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere)
+    except OSError as error:
+        return Discovery((), f"NVML cannot be asked: {error.strerror}")
+    try:
+        said, _ = process.communicate(timeout=LONGEST_S)
+        gpus, reason = json.loads(said)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        assert process.stdout is not None
+        process.stdout.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        return Discovery((), f"NVML did not answer within {LONGEST_S:g} s: the driver hangs, as `nvidia-smi` may show")
+    except ValueError:
+        return Discovery((), f"NVML cannot be asked: the process that did so ended with status {process.returncode}")
+    return Discovery(tuple(_told(**gpu) for gpu in gpus), reason)
+
+
+def say_gpus() -> None:
+    """What the other process does."""
+    found = _asked(None)
+    print(json.dumps(([asdict(gpu) for gpu in found.gpus], found.reason)))  # noqa: T201
+
+
+def _told(instances: list[dict[str, Any]] | None, **gpu: Any) -> Gpu:
+    return Gpu(**gpu, instances=None if instances is None else tuple(_told(**each) for each in instances))
+
+
+def _asked(module: ModuleType | None) -> Discovery:
     try:
         nvml = open_nvml(module)
     except NoNvml as error:

@@ -1,7 +1,8 @@
-"""`python -m pool.devices.listener [UUID=BUS …]`: listens to the driver for the pool, which never waits for it.
+"""`python -m pool.devices.listener [UUID=BUS …]`: asks the driver for the pool, which never waits for it.
 
-It says what the driver says of errors on these GPUs: `[uuid, number, instant]`, a line of JSON each. Each GPU
-has a thread, so that one that hangs silences no other. The end of its input ends it.
+It says a line of JSON each: `["error", uuid, number, instant]` when the driver tells of an error on one of these GPUs,
+and `["reading", uuid, used_bytes, total_bytes, utilization, temperature_c]` every two seconds. Each GPU has a thread,
+so that one that hangs silences no other. The end of its input ends it.
 """
 
 import json
@@ -10,19 +11,26 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import astuple
 from types import ModuleType
 from typing import NoReturn
 
-from pool.devices.nvml import NoNvml, open_nvml
+from pool.devices.nvml import NoNvml, open_nvml, reading_of
 from pool.devices.xid import Xids
 
 __all__ = ["main"]
 
 LOOK_S = 0.5
+READ_S = 2.0
 
 
 def _listen(uuid: str, bus: str, answers: int, one_at_a_time: threading.Lock) -> None:
+    def say(kind: str, *what: object) -> None:
+        with one_at_a_time:
+            os.write(answers, json.dumps([kind, uuid, *what]).encode() + b"\n")
+
     xids, said = Xids(uuid, bus), None
+    read_at = -READ_S
     nvml: ModuleType | None = None  # the kernel's log may be read nonetheless
     with suppress(NoNvml):
         nvml = open_nvml()
@@ -33,8 +41,10 @@ def _listen(uuid: str, bus: str, answers: int, one_at_a_time: threading.Lock) ->
         if last is not None and last != said:
             said = last
             at, number = last
-            with one_at_a_time:
-                os.write(answers, json.dumps([uuid, number, at]).encode() + b"\n")
+            say("error", number, at)
+        if nvml is not None and time.monotonic() >= read_at + READ_S:
+            say("reading", *astuple(reading_of(nvml, uuid)))
+            read_at = time.monotonic()
         time.sleep(LOOK_S)
 
 

@@ -1,7 +1,8 @@
-"""NVML: opened in one way, and asked who holds how much of a device's memory.
+"""NVML: opened in one way, and asked how a device is used and who holds how much of its memory.
 
 Any call may hang for as long as the driver does, and so may reading the command line of a process that is stuck in the
-kernel. So a worker makes them for its own GPUs, and the pool only before it serves. Light, for workers import it too.
+kernel. So a worker makes them for its own GPUs, and for the pool a process of their own does. Light, for workers
+import it too.
 """
 
 import importlib
@@ -13,7 +14,18 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["NoNvml", "Nvml", "Occupancy", "Occupant", "close_nvml", "occupancy_of", "open_nvml", "untold"]
+__all__ = [
+    "NoNvml",
+    "Nvml",
+    "Occupancy",
+    "Occupant",
+    "Reading",
+    "close_nvml",
+    "occupancy_of",
+    "open_nvml",
+    "reading_of",
+    "untold",
+]
 
 PROC = Path("/proc")
 
@@ -90,6 +102,19 @@ class Occupancy:
         return sum(occupant.used_bytes or 0 for occupant in self.occupants or () if occupant.is_of(pids))
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a device is used at one moment. None is what NVML does not tell; of a MIG instance that is its utilization.
+
+    `utilization`: the part of NVML's last sample period (a second at most) in which a kernel ran, 0.0 to 1.0.
+    """
+
+    used_bytes: int | None
+    total_bytes: int | None
+    utilization: float | None
+    temperature_c: int | None
+
+
 class Nvml:
     """Opened when it is first asked, and anew when it told nothing: the driver may have been replaced.
 
@@ -146,6 +171,21 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
     return Occupancy(used_bytes, occupants, trouble, free_bytes, any(map(_is_loss, errors.values())))
 
 
+def reading_of(nvml: ModuleType, uuid: str) -> Reading:
+    """As `occupancy_of`: may hang, and raises nothing that NVML raises."""
+    used_bytes = total_bytes = utilization = temperature_c = None
+    with suppress(nvml.NVMLError):
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        with suppress(nvml.NVMLError):
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            used_bytes, total_bytes = int(memory.used), int(memory.total)
+        with suppress(nvml.NVMLError):
+            utilization = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+        with suppress(nvml.NVMLError):
+            temperature_c = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+    return Reading(used_bytes, total_bytes, utilization, temperature_c)
+
+
 def _code(error: Exception) -> object:
     """NVML's number of its error; its text is for people."""
     return getattr(error, "value", None)
@@ -166,7 +206,7 @@ def _occupant(pid: int, used_bytes: int | None, proc: Path) -> Occupant:
 
 
 def _is_orphan(words: Sequence[str], parent: str) -> bool:
-    """Whether it is a worker (`pool.launch`) that has another parent than the pool it was started by."""
+    """Whether it is a worker (`pool.processes.launch`) that has another parent than the pool it was started by."""
     if "--parent" not in words[:-1] or ("-m", "workers") not in pairwise(words):
         return False
     return words[words.index("--parent") + 1] != parent

@@ -104,7 +104,7 @@ def used_devices(wanted: Entry, devices: Sequence[Device]) -> tuple[int, ...]:
         matches = _named(wanted, devices)
     if not matches:
         have = ", ".join(device.label for device in devices)
-        raise InvalidConfig(f"[[device]] use: {_shown(wanted)} is none of the pool's devices, which are {have}")
+        raise InvalidConfig(f"[[device]] use: {_shown(wanted)} is not a device of the pool; it has {have}")
     return matches
 
 
@@ -135,7 +135,7 @@ def _listed(
             elif gpu.instances is not None:
                 mistakes.append(f"[pool] devices: {_shown(one)} is in MIG mode; {_its_instances(gpu)}")
             elif gpu.uuid in taken:
-                mistakes.append(f"[pool] devices: {_shown(one)} is {gpu.uuid}, which is there twice; write it once")
+                mistakes.append(f"[pool] devices: {_shown(one)} is {gpu.uuid}, which is listed twice; write it once")
             else:
                 taken.add(gpu.uuid)
                 gpus.append(gpu)
@@ -170,13 +170,13 @@ def _whole_or_instances(gpu: Gpu, number: int) -> list[Device]:
 
 def _its_instances(gpu: Gpu) -> str:
     names = ", ".join(f'"{instance.uuid}"' for instance in gpu.instances or ())
-    return f"write its instances: {names}" if names else "make instances of it, or turn it off"
+    return f"write its instances: {names}" if names else "create instances, or turn MIG mode off"
 
 
 def _absent(one: int | str, visible: VisibleGpus, discovery: Discovery, env: Mapping[str, str]) -> str:
     """Why there is no such device, and what there is."""
     if not discovery.gpus:
-        return f'{_shown(one)} cannot be found: {discovery.reason}; write "cpu" to do without a GPU'
+        return f'{_shown(one)} cannot be found: {discovery.reason}; write "cpu" to use no GPU'
     hidden = not isinstance(one, int) and any(gpu.uuid == one for gpu in discovery.gpus)
     limit = env.get("CUDA_VISIBLE_DEVICES")
     if limit is not None and not visible.gpus:
@@ -193,7 +193,7 @@ def _absent(one: int | str, visible: VisibleGpus, discovery: Discovery, env: Map
 
 def _why_none(discovery: Discovery, env: Mapping[str, str]) -> str:
     if discovery.gpus and all(gpu.instances == () for gpu in discovery.gpus):
-        return "each is in MIG mode and has no instance"
+        return "all GPUs are in MIG mode and have no instance"
     if discovery.gpus:
         return f"CUDA_VISIBLE_DEVICES={env.get('CUDA_VISIBLE_DEVICES')!r} hides all {len(discovery.gpus)}"
     return discovery.reason or "the driver lists none"

@@ -34,7 +34,7 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None, cuda_dev
         if gpu is None:
             break
         if any(gpu.uuid == other.uuid for other in chosen):
-            warning = f"CUDA_VISIBLE_DEVICES={cuda_visible_devices} names a GPU twice, which CUDA takes as none"
+            warning = f"CUDA_VISIBLE_DEVICES={cuda_visible_devices} names a GPU twice, and CUDA then uses none"
             return VisibleGpus((), warning)
         by_number = by_number or entry.strip().isdigit()
         chosen.append(gpu)
@@ -63,5 +63,5 @@ def _order_warning(value: str, chosen: Sequence[Gpu]) -> str:
     meant = ", ".join(f"{gpu.name} at {gpu.pci_bus_id}" for gpu in chosen)
     return (
         f"CUDA_VISIBLE_DEVICES={value} counts GPUs of different models and CUDA_DEVICE_ORDER is not "
-        f"PCI_BUS_ID: taken in PCI order as {meant}; to be sure, write uuids or set that order"
+        f"PCI_BUS_ID: the pool reads them in PCI order as {meant}; to be sure, write uuids or set CUDA_DEVICE_ORDER"
     )

@@ -20,16 +20,16 @@ __all__ = ["MEANINGS", "Record", "Xids", "bus_of", "parse", "words"]
 
 # In plain words, after NVIDIA's "XID Errors" (docs.nvidia.com/deploy/xid-errors).
 MEANINGS: Mapping[int, str] = {
-    13: "a kernel of the program raised an exception, as by an index that is out of bounds",
-    31: "the program used an address that is not its own",
+    13: "a kernel of the program raised an exception, for example because an index was out of bounds",
+    31: "the program used an address that it does not own",
     43: "the program's work on the GPU was stopped after an error of its own",
-    45: "the driver took the program's work off the GPU, after an earlier error or as the program was killed",
+    45: "the driver took the program's work off the GPU after an earlier error, or because the program was killed",
     48: "a memory error of two bits, which cannot be corrected",
-    63: "a row or page of faulty memory was marked to be replaced, which a reset of the GPU does",
+    63: "a faulty row or page of memory was marked; a reset of the GPU replaces it",
     74: "an error of NVLink, the connection to another GPU",
-    79: "the GPU has fallen off the bus: power, heat, its seat or itself",
-    94: "a memory error that cannot be corrected, and harmed nobody else",
-    95: "a memory error that cannot be corrected, and may have harmed every program there: the GPU needs a reset",
+    79: "the GPU has fallen off the bus: check power, heat, its slot, and the card itself",
+    94: "a memory error that cannot be corrected; it harmed no other program",
+    95: "a memory error that cannot be corrected and may have harmed every program there; reset the GPU",
 }
 
 _LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+)\b")

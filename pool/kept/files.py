@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pool.kept.format import NewerFiles
+from pool.wire.sizes import exceeds
 
 __all__ = ["Buffer", "KeptFiles", "write_whole"]
 
@@ -86,14 +87,14 @@ class KeptFiles:
         if self._folder is None:
             return "there is no state folder; set [pool] state"
         if size_bytes > self._max_bytes:
-            return f"the file would have {size_bytes} bytes, [{self._section}] max_bytes is {self._max_bytes}"
+            return f"the file is too large: {exceeds(size_bytes, f'[{self._section}] max_bytes', self._max_bytes)}"
         return None
 
     def _accept(self, file: _File) -> str | None:
         """Why it will not be written."""
         with self._guard:
             if len(self._files) >= MOST_WAITING:
-                return f"the disk has not taken the {len(self._files)} before it yet"
+                return f"the disk has not yet written the {len(self._files)} before it"
             if self._writer is None:
                 writer = threading.Thread(target=self._write_all, name=file.path.parent.name, daemon=True)
                 try:
@@ -114,7 +115,7 @@ class KeptFiles:
             try:
                 file.done(file.path, self._write(file))
             except Exception:  # the others are to be written nevertheless
-                log.exception("what was to be told that a file is written raised")
+                log.exception("the callback after a written file raised")
             with self._guard:
                 self._files.popleft()
 

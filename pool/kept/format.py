@@ -2,7 +2,7 @@
 
     folder        a file begins with                 its number                             what has a higher number
     quarantine/   TFWPJOB and a byte                 pool.kept.quarantine.FORMAT                 is let be, and told of
-    flight/       {"format": N, …, of a death        pool.recorder.shelf.FORMAT             than NEWEST is let be, too
+    crash_reports/ {"format": N, …, of a death       pool.recorder.shelf.FORMAT             than NEWEST is let be, too
                   … or of the pool's own fault       pool.recorder.fault_report.FORMAT
     footprints/   {"format": N, …                    pool.plan.footprints.FORMAT                 is let be, and told of
     trials/       nothing: its size says it all      the folder's name                      has another folder
@@ -10,7 +10,7 @@
 
 None of these numbers is that of the wire protocol. A change of the wire changes no file: what is kept has a schema of
 its own, and who changes that raises its number, and still reads the former ones. The files of version 1 of the pool are
-in `tests/data/version_1`.
+in `tests/integration/version_1`.
 """
 
 import logging
@@ -55,7 +55,7 @@ class NewerFiles:
             return False
         if not self._told:
             self._told = True
-            text = "%s is of format %d, which a newer release wrote: it is let be, as are others like it"
+            text = "%s has format %d of a newer release; the pool leaves it and others like it alone"
             log.warning(text, path, number, extra=about("newer_file", path=str(path), format=number))
         return True
 

@@ -42,14 +42,14 @@ MODEL_CHARS = 80  # of a file's name
 class KeptJob:
     """What a SUBMIT needs to send the job again: `payload` is its packed `Table` and a buffer a tensor.
 
-    `story` is how it came here, a line an event. `number` is the pool's own of that time, `kept_at` UTC in ISO 8601.
+    `history` is how it came here, a line an event. `number` is the pool's own of that time, `kept_at` UTC in ISO 8601.
     """
 
     model: str
     signature: str | None
     outputs: tuple[str, ...] | None
     rows: int | None
-    story: str
+    history: str
     payload: tuple[bytes, ...]
     number: int = 0
     kept_at: str = ""
@@ -79,7 +79,7 @@ class _Header:
     signature: str | None
     outputs: tuple[str, ...] | None
     rows: int | None
-    story: str
+    history: str
     number: int
     kept_at: str
     frames: int
@@ -97,15 +97,15 @@ def load(path: Path) -> KeptJob:
     try:
         return _parse(data)
     except BadFrame as error:
-        raise InvalidInput(f"{path}: is not a job that a pool has kept: {error}") from None
+        raise InvalidInput(f"{path}: is not a stored job: {error}") from None
 
 
 def _parse(data: bytes) -> KeptJob:
     number = format_of(data[: len(MAGIC)])
     if number is not None and number > FORMAT:
-        raise BadFrame(f"a newer release wrote it, in format {number}; this one reads {FORMAT}")
+        raise BadFrame(f"a newer release wrote it in format {number}; this release reads {FORMAT}")
     if data[: len(MAGIC)] != MAGIC:
-        raise BadFrame("it begins in another way")
+        raise BadFrame("it does not begin like one")
     header_bytes, position = _piece(memoryview(data), len(MAGIC), 4)
     header = unpack(_Header, header_bytes)
     if header.tensors != TENSORS:
@@ -117,7 +117,7 @@ def _parse(data: bytes) -> KeptJob:
         frame, position = _piece(memoryview(data), position, 8)
         payload.append(bytes(frame))
     if header.frames != len(payload) or not payload:
-        raise BadFrame(f"it has not the {header.frames} frames that it names")
+        raise BadFrame(f"it does not have the {header.frames} frames that it names")
     return KeptJob(payload=(_as_sent(payload[0]), *payload[1:]), **_about(header))
 
 
@@ -193,7 +193,7 @@ def _tell(job: KeptJob, over: Callable[[], object], path: Path, failure: str | N
         _not_kept(job, failure)
         return
     log.warning(
-        "the inputs of job %d of model %s are kept: try it again with `pool submit --replay %s`",
+        "the inputs of job %d of model %s are stored: try it again with `pool submit --replay %s`",
         job.number,
         job.model,
         path,
@@ -203,7 +203,7 @@ def _tell(job: KeptJob, over: Callable[[], object], path: Path, failure: str | N
 
 def _not_kept(job: KeptJob, why: str) -> None:
     extra = about("inputs_not_kept", job=job.number, model=job.model, reason=why)
-    log.warning("the inputs of job %d of model %s are not kept: %s", job.number, job.model, why, extra=extra)
+    log.warning("the inputs of job %d of model %s are not stored: %s", job.number, job.model, why, extra=extra)
 
 
 def _packed(job: KeptJob, payload: Sequence[Buffer]) -> list[Buffer]:

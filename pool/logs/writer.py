@@ -91,5 +91,5 @@ class Writer:
 
 
 def _lost(count: int) -> Entry:
-    message = f"… {count} {'line was' if count == 1 else 'lines were'} dropped: nobody read the log"
+    message = f"… {count} {'line was' if count == 1 else 'lines were'} dropped because nothing read the log"
     return Entry(time.time(), logging.WARNING, "lines_dropped", message, {"count": count})

@@ -43,5 +43,8 @@ def allow_all() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < ENOUGH:
-        said = "at most %d file descriptors: below %d a burst of connections can end the pool; see `ulimit -Hn`"
+        said = (
+            "the limit is %d file descriptors: with fewer than %d, a burst of connections can end the"
+            " pool; raise `ulimit -Hn`"
+        )
         log.warning(said, hard, ENOUGH)

@@ -16,9 +16,9 @@ __all__ = ["Change", "Reach", "differences", "needs_new_pool"]
 
 
 class Reach(Enum):
-    RUNNING = "the pool decides by it from now on, or a slot has it with its next worker"
-    PLACEMENT = "a slot that gains or loses a model by it has it with its next worker"
-    POOL = "it takes a new pool"
+    RUNNING = "the pool uses it from now on, or a slot gets it with its next worker"
+    PLACEMENT = "a slot that gains or loses a model gets it with its next worker"
+    POOL = "it needs a new pool"
 
 
 def _keys(text: str) -> frozenset[str]:
@@ -30,28 +30,29 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
     Reach.RUNNING: {
         "pool": _keys("ready drain_timeout min_ready standby watch lanes"),
         "queue": _keys("max_jobs max_bytes client_max_jobs client_max_bytes default_timeout max_attempts"),
-        "restart": _keys("intensity period backoff_max successor"),
-        "recycle": _keys("age jobs memory"),
+        "restart": _keys("intensity period backoff_max replacement"),
+        "recycle": _keys("age jobs host_memory"),
         "health": _keys(
             "heartbeat hung_after silent_after import_timeout load_timeout warmup_timeout device_free_timeout"
         ),
         "quarantine": _keys("keep max_bytes"),
-        "recorder": _keys("keep max_bytes"),
-        "arena": _keys("max_bytes client_max_bytes"),
-        "session": _keys(
+        "crash_reports": _keys("keep max_bytes"),
+        "shared_memory": _keys("max_bytes client_max_bytes"),
+        "tensorflow": _keys(
             "allow_growth per_process_gpu_memory_fraction allow_soft_placement log_device_placement device_count jit"
             " intra_op_parallelism_threads inter_op_parallelism_threads op_libraries"
         ),
-        "device": _keys("session"),
+        "device": _keys("tensorflow"),
         "model": _keys(
             "max_batch batch_wait allowed_batch_sizes weight max_jobs max_bytes labels path versions tags inputs"
-            " outputs batching warmup session placement clear_devices towers stateful handler handler_path"
-            " handler_options freeze jit mixed_precision grappler tolerance"
+            " outputs batching warmup tensorflow layer_devices copy_per_device stateful handler handler_path"
+            " handler_options freeze xla mixed_precision clear_devices grappler tolerance"
         ),
     },
-    Reach.PLACEMENT: {"model": _keys("devices replicas memory")},
+    Reach.PLACEMENT: {"model": _keys("devices replicas device_memory")},
 }
-_BYTES = frozenset({"max_bytes", "client_max_bytes", "memory"})
+_BYTES = frozenset({"max_bytes", "client_max_bytes", "device_memory", "host_memory"})
+_AUTO = frozenset({"device_memory", "stateful"})  # by default; other keys of a model without a value have no bound
 _SECONDS = _keys(
     "drain_timeout default_timeout period backoff_max heartbeat hung_after silent_after age import_timeout load_timeout"
     " warmup_timeout device_free_timeout batch_wait watch"
@@ -60,8 +61,8 @@ _SECONDS = _keys(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 session"; or "[[model]] digits", which is
-    new or gone.
+    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 tensorflow"; or "[[model]] digits", which
+    is new or gone.
 
     The values are those of `Settings`: seconds, bytes; None where there is none.
     """
@@ -82,7 +83,8 @@ class Change:
         if self.is_of_model:
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
-        nothing = "never" if self.key.startswith(("[recycle]", "[pool] watch")) else "none"
+        of_model = "auto" if name in _AUTO else "unlimited"
+        nothing = of_model if self.key.startswith("[[model]]") else "off"
         return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
 
 
@@ -102,14 +104,14 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Cha
 
 def needs_new_pool(where: str, change: Change) -> str:
     """The line by which a change is refused that cannot be had while the pool runs."""
-    return f"{where}: {change.line}: only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+    return f"{where}: {change.line}: this needs a new pool; run `systemctl restart`, or `pool stop` and `pool start`"
 
 
 def _of_devices(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
     """One that is not written overrides nothing."""
     former, latter = ({device["use"]: device for device in devices} for devices in (before, after))
     for use in {**former, **latter}:
-        nothing = {"use": use, "session": {}}
+        nothing = {"use": use, "tensorflow": {}}
         key = f"[[device]] {json.dumps(use)}"
         yield from _of_table(key, "device", former.get(use, nothing), latter.get(use, nothing))
 
@@ -127,13 +129,15 @@ def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str,
 
 def _of_table(key: str, section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
     for name, value in before.items():
-        if value != after[name]:
+        if (section, name) == ("model", "advanced"):
+            yield from _of_table(f"{key} advanced", section, value, after[name])
+        elif value != after[name]:
             yield Change(f"{key} {name}", value, after[name], _reach(section, name, value, after[name]))
 
 
 def _reach(section: str, name: str, before: Any, after: Any) -> Reach:
-    if name == "device_free_timeout" and not (before and after):
-        return Reach.POOL  # at 0 a pool never begins to ask NVML, and knows of no worker what it held
+    if name == "device_free_timeout" and None in (before, after):
+        return Reach.POOL  # where it is off a pool never begins to ask NVML, and knows of no worker what it held
     return next((reach for reach, keys in _REACH.items() if name in keys.get(section, ())), Reach.POOL)
 
 

@@ -1,8 +1,8 @@
-"""Where the models of devices that are gone are served meanwhile, as guests, while all others stay. Pure.
+"""Where the models of devices that are gone are served meanwhile, while all others stay. Pure.
 
-    at home ─ its device is gone ─► a guest elsewhere, or told that there is no place ─ a slot serves at home ─► at home
+    at home ─ its device is gone ─► served elsewhere, or told that there is no place ─ a slot serves at home ─► at home
 
-Only the copies that are lost are placed: those that are guests already where they are, then the largest first, on
+Only the copies that are lost are placed: failovers that are there already where they are, then the largest first, on
 devices that have room and no copy yet. Pins are kept: a model that names its devices goes to no other. Nothing is taken
 from the device that is gone, nor from a host that is gone: a worker that comes up there one day has what it had.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
-from pool.plan.placement import ModelDemand, readable
+from pool.plan.placement import ModelDemand, shown
 from pool.plan.shares import Share
-from pool.plan.world import Guest, World
+from pool.plan.world import Failover, World
 
 __all__ = ["fail_over"]
 
@@ -22,8 +22,8 @@ ShareOut = Callable[[Sequence[Sequence[str]]], tuple[Share, ...]]
 
 def fail_over(
     world: World, demands: Sequence[ModelDemand], placed: Sequence[Sequence[str]], share_out: ShareOut
-) -> tuple[tuple[Share, ...], tuple[Guest, ...], tuple[str, ...]]:
-    """The slots with all guests, who they are, and a line for each copy that goes nowhere.
+) -> tuple[tuple[Share, ...], tuple[Failover, ...], tuple[str, ...]]:
+    """The slots with all failovers, what they are, and a line for each copy that goes nowhere.
 
     `placed`: the models of each device, at home; `share_out`: the slots of such a placing; raises `InvalidConfig`.
 
@@ -32,7 +32,7 @@ def fail_over(
     """
     ways = [_Moves(world, demands, placed, share_out, tight=tight) for tight in (False, True)]
     best = min(ways, key=lambda way: len(way.left_out))
-    return best.shares, tuple(best.guests), tuple(best.why_not(*each) for each in best.left_out)
+    return best.shares, tuple(best.failovers), tuple(best.why_not(*each) for each in best.left_out)
 
 
 class _Moves:
@@ -53,9 +53,9 @@ class _Moves:
             {devices.index(world.slots[slot]) for slot in slots} for slots in (world.lost, world.shut)
         )
         self.shares = share_out(placed)
-        self.guests: list[Guest] = []
+        self.failovers: list[Failover] = []
         self.left_out: list[tuple[ModelDemand, Device]] = []
-        hosts = {(guest.model, guest.home): devices.index(guest.at) for guest in world.guests}
+        hosts = {(failover.model, failover.home): devices.index(failover.at) for failover in world.failovers}
         lost = [
             (demand, device)
             for demand in sorted(demands, key=lambda demand: -self._sizes[demand.name])
@@ -64,7 +64,7 @@ class _Moves:
         ]
         homeless = []
         for demand, home in lost:
-            # Who is a guest stays one; on a host that is gone it is a copy that is lost there.
+            # A failover stays where it is; on a host that is gone it is a copy that is lost there.
             while (host := hosts.get((demand.name, home))) is not None and self._may(demand, home, host):
                 self._put(demand, home, host)
                 home = devices[host]
@@ -92,7 +92,7 @@ class _Moves:
     def _put(self, demand: ModelDemand, home: Device, number: int) -> None:
         self.shares = self._with(demand.name, number) or self.shares
         self._placed[number].append(demand.name)
-        self.guests.append(Guest(demand.name, home, self._devices[number]))
+        self.failovers.append(Failover(demand.name, home, self._devices[number]))
 
     def _held(self, number: int) -> int:
         return sum(self._sizes[name] for name in self._placed[number])
@@ -121,16 +121,16 @@ class _Moves:
         left = [number for number in range(len(self._devices)) if number not in self._gone]
         others = [number for number in left if demand.name not in self._placed[number]]
         if demand.devices == "all" or (demand.devices == "auto" and left and not others):
-            why = "it is on all others"
+            why = "all other devices already have it"
         elif demand.devices != "auto":
-            why = "its `devices` name no other that it is not on"
+            why = "its `devices` name no other free device"
         else:
             there = ", ".join(f"{self._devices[n].label} {self._free(demand.name, n)}" for n in others) or "none"
-            why = f"no other has room for it: it needs {readable(demand.memory_bytes)}, free are {there}"
-        return f"model {demand.name} is not moved from {home.label}: {why}"
+            why = f"no other device has room: it needs {shown(demand.memory_bytes)}; free: {there}"
+        return f"model {demand.name} cannot move from {home.label}: {why}"
 
     def _free(self, name: str, number: int) -> str:
         if number in self._shut or self._with(name, number) is None:
             return "cannot take it"
         size = self._devices[number].free_bytes
-        return readable(None if size is None else max(0, size - self._held(number)))
+        return shown(None if size is None else max(0, size - self._held(number)))

@@ -38,7 +38,7 @@ class Size:
     """`source`: the key `memory`, what its worker took in a former run once warm, or the bytes of its weights."""
 
     size_bytes: int
-    source: Literal["memory", "a former run", "its files"]
+    source: Literal["device_memory", "a former run", "its files"]
 
 
 Sizes: TypeAlias = Mapping[str, Size]
@@ -47,7 +47,7 @@ Sizes: TypeAlias = Mapping[str, Size]
 def find_size(model: ModelSettings, memory: int | None, lanes: int, state: Path | None) -> Size:
     """`memory`: what the configuration says, or None. Reads the disk."""
     if memory is not None:
-        return Size(memory, "memory")
+        return Size(memory, "device_memory")
     learned = None if state is None else footprint(state, fingerprint(model, lanes))
     return Size(model_bytes(model.path), "its files") if learned is None else Size(learned, "a former run")
 
@@ -79,13 +79,13 @@ def _sizes(files: Iterable[Path]) -> int:
 
 
 def fingerprint(model: ModelSettings, lanes: int) -> str | None:
-    """Of what decides the model's footprint; None where its files cannot be looked at. Reads the disk."""
+    """Of what decides the model's footprint; None where its files cannot be read. Reads the disk."""
     try:
         files = [] if model.path.startswith("stub:") else list(files_of(model.path))
     except (NotServed, OSError):
         return None
     rules = [(rule.layers, rule.device) for rule in model.placement]
-    chosen = [model.tags, model.batch_sizes, model.warmup, rules, model.least_loaded, model.towers, lanes]
+    chosen = [model.tags, model.batch_sizes, model.warmup, rules, model.least_loaded, model.copy_per_device, lanes]
     decides = [FORMAT, model.path, files, chosen]
     return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
 
@@ -138,7 +138,7 @@ class Footprints:
         """In a thread of its own: the model's files may lie on a disk that does not answer."""
         key = fingerprint(model, lanes)
         if key is None:
-            _not_kept(model.name, "its files cannot be looked at")
+            _not_kept(model.name, "its files cannot be read")
             return
         with self._guard:
             if size_bytes <= self._largest.get(key, 0):
@@ -151,4 +151,4 @@ class Footprints:
 
 def _not_kept(model: str, why: str) -> None:
     extra = about("footprint_not_kept", model=model, reason=why)
-    log.warning("what %s takes of its GPU is not kept for the next start: %s", model, why, extra=extra)
+    log.warning("the GPU memory that %s takes is not stored for the next start: %s", model, why, extra=extra)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
+from pool.wire.sizes import readable
 
 __all__ = ["DevicesOccupied", "ModelDemand", "pack", "place", "readable"]
 
@@ -114,11 +115,11 @@ class _Plan:
                 self._devices[slot].label for slot in self._slots[model.name]
             )
             source = f"  {model.source:<{max(sources, 5)}}" if sources else ""
-            lines.append(f"  {model.name:<{width}}  {readable(model.memory_bytes):>10}{source}  {where}")
+            lines.append(f"  {model.name:<{width}}  {shown(model.memory_bytes):>10}{source}  {where}")
         width = max(len(name) for name in ["device", *(device.label for device in self._devices)])
         lines.append(f"  {'device':<{width}}  {'has':>10}  {'others use':>10}  {'free':>10}")
         for slot, device in enumerate(self._devices):
-            has, used, left = map(readable, (device.memory_bytes, device.used_bytes, self._left(slot)))
+            has, used, left = map(shown, (device.memory_bytes, device.used_bytes, self._left(slot)))
             lines.append(f"  {device.label:<{width}}  {has:>10}  {used:>10}  {left:>10}")
         return "\n".join(lines)
 
@@ -146,11 +147,11 @@ class _Plan:
 
     def _choose(self, model: ModelDemand) -> None:
         if model.replicas > len(self._devices):
-            self._refused[model.name] = f"wants {model.replicas} devices, there are {len(self._devices)}"
+            self._refused[model.name] = f"devices needed: {model.replicas}, there are: {len(self._devices)}"
             return
         room = [slot for slot in range(len(self._devices)) if self._has_room(slot, model)]
         if len(room) < model.replicas:
-            self._refused[model.name] = f"wants {model.replicas} with room for it, there are {len(room)}"
+            self._refused[model.name] = f"devices needed: {model.replicas}, with room: {len(room)}"
             return
         there = self._there.get(model.name, ())
         self._put(model, sorted(room, key=lambda slot: (slot not in there, self._preference(slot)))[: model.replicas])
@@ -212,10 +213,5 @@ def _ways(room: Sequence[float], size: int, copies: int) -> Iterator[tuple[int, 
             yield bins
 
 
-def readable(size: int | None) -> str:
-    if size is None:
-        return "unknown"
-    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= step:
-            return f"{size / step:.1f} {unit}"
-    return f"{size} B"
+def shown(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else readable(size_bytes)

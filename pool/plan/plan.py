@@ -10,7 +10,7 @@ from pool.devices import Device, slot_names
 from pool.plan.footprints import Sizes
 from pool.plan.shares import Share
 from pool.plan.versions import Selection
-from pool.plan.world import Guest, Home, World
+from pool.plan.world import Failover, Home, World
 from pool.wire.entries import model_of
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
@@ -28,8 +28,8 @@ class Plan:
     `given`: those entries, by what jobs get of them. `cores`: of each slot, those that its worker is bound to, if it
     is; `cpu_share`: how many threads each of the others has.
 
-    `guests` are in `shares` too, at home and where they are; `homes` has all models where they were placed. `stays`: a
-    line for each model that is on a device that is gone, and nowhere else.
+    `failovers` are in `shares` too, at home and where they are; `homes` has all models where they were placed. `stays`:
+    a line for each model that is on a device that is gone, and nowhere else.
     """
 
     world: World
@@ -40,7 +40,7 @@ class Plan:
     cpu_share: int
     cores: tuple[tuple[int, ...], ...]
     policy: Policy
-    guests: tuple[Guest, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     stays: tuple[str, ...] = ()
 
     @property
@@ -69,8 +69,8 @@ class Plan:
 
     @property
     def session(self) -> SessionSettings:
-        """What `[session]` says."""
-        return self.settings.session.message()
+        """What `[tensorflow]` says."""
+        return self.settings.tensorflow.message()
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -132,7 +132,14 @@ class Plan:
             replace(model, session=sessions.get(model.name)) for model in self.models if model.name in share.models
         )
         session, heartbeat_s = self._session(slot, share.session), self.settings.health.heartbeat
-        return Welcome(pool.lanes, len(share.device.uuids), heartbeat_s, session, models, spin_s=pool.spin_us * 1e-6)
+        return Welcome(
+            pool.lanes,
+            len(share.device.uuids),
+            heartbeat_s,
+            session,
+            models,
+            spin_s=self.settings.advanced.spin_us * 1e-6,
+        )
 
     def _session(self, slot: int, session: SessionSettings) -> SessionSettings:
         if self.shares[slot].device.kind == "cpu" and session.intra_op_parallelism_threads == 0:

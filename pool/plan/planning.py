@@ -30,7 +30,7 @@ from pool.wire.worker_messages import Clear, ModelSettings
 if TYPE_CHECKING:
     # pydantic comes with the extra `worker`; reading a plan does not need it
     from pool.config import Settings
-    from pool.config.session import SessionOverrides
+    from pool.config.session import TensorFlowOverrides
     from pool.config.settings import ModelSection
 
 __all__ = ["OtherSlots", "choose_all", "look", "make_plan", "plan", "with_sizes"]
@@ -90,10 +90,10 @@ def with_sizes(world: World) -> World:
     for section in wanted.settings.model:
         told = _told(section, world.here.state, wanted)
         if (former := known.get(section.name)) is not None and world.given is not None and section.name in sizes:
-            same = (told, section.memory) == (_told(former, world.here.state, world.given), former.memory)
+            same = (told, section.device_memory) == (_told(former, world.here.state, world.given), former.device_memory)
             if same or not world.may_move:
                 continue
-        sizes[section.name] = find_size(told, section.memory, world.settings.pool.lanes, world.here.state)
+        sizes[section.name] = find_size(told, section.device_memory, world.settings.pool.lanes, world.here.state)
     return replace(world, sizes=sizes)
 
 
@@ -115,7 +115,7 @@ def plan(world: World) -> Plan:
     except InvalidConfig as error:
         if not beside:
             raise
-        why = "until the new versions serve, the former ones stay beside them"
+        why = "the former versions stay until the new ones serve"
         models = ", ".join(sorted({model_of(name) for name in beside}))
         raise InvalidConfig(f"{error}\n{models}: {why}: {', '.join(sorted(beside))}") from None
 
@@ -162,8 +162,8 @@ def _plan(world: World, selection: Selection) -> Plan:
     share = _sharing(settings, here.devices, sizes)
     shares = share(placed)
     if world.slots and tuple(each.device for each in shares) != world.slots:
-        raise OtherSlots("there would be other slots")
-    shares, guests, stays = fail_over(world, demands, placed, share) if world.lost else (shares, (), ())
+        raise OtherSlots("the slots would change")
+    shares, failovers, stays = fail_over(world, demands, placed, share) if world.lost else (shares, (), ())
     cpu = [each.device.kind == "cpu" for each in shares]
     bound = iter(share_cores(sum(cpu), settings.pool.cpu_affinity, here.cores))
     return Plan(
@@ -175,17 +175,19 @@ def _plan(world: World, selection: Selection) -> Plan:
         cpu_share=cpu_share(len(here.cores), sum(cpu)),
         cores=tuple(next(bound) if one else () for one in cpu),
         policy=_policy(settings, selection.versions),
-        guests=guests,
+        failovers=failovers,
         stays=stays,
     )
 
 
 def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
-    """Where each model is placed, with room kept for guests."""
+    """Where each model is placed, with room kept for failovers."""
     devices = world.here.devices
     size = {demand.name: demand.memory_bytes or 0 for demand in demands}
-    guests = [sum(size.get(guest.model, 0) for guest in world.guests if guest.at == device) for device in devices]
-    rooms = [replace(each, used_bytes=each.used_bytes + more) for each, more in zip(devices, guests, strict=True)]
+    failovers = [
+        sum(size.get(failover.model, 0) for failover in world.failovers if failover.at == device) for device in devices
+    ]
+    rooms = [replace(each, used_bytes=each.used_bytes + more) for each, more in zip(devices, failovers, strict=True)]
     bare = {demand.name: replace(demand, source="") for demand in demands}
     there = {name: home.devices for name, home in world.homes.items() if name in bare}
     stays = {name: there[name] for name in there if not world.may_move or world.homes[name].demand == bare[name]}
@@ -209,23 +211,24 @@ def _check_models(settings: "Settings") -> None:
             raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a model")
         if model.handler_path and not Path(model.handler_path).is_dir():
             raise InvalidConfig(
-                f"model {model.name}: handler_path: {model.handler_path} is no folder;"
-                f" write the one that {model.handler}'s module lies in"
+                f"model {model.name}: handler_path: {model.handler_path} is not a folder;"
+                f" write the folder of {model.handler}'s module"
             )
-        if model.towers and model.speed_ups_message() is not None:
+        if model.copy_per_device and model.optimizations_message() is not None:
             raise InvalidConfig(
-                f"model {model.name}: towers and speed-ups (freeze, jit, mixed_precision, grappler) are not tried"
-                " together; leave out one of them"
+                f"model {model.name}: copy_per_device and optimizations (freeze, xla,"
+                " mixed_precision, grappler) cannot be"
+                " combined; leave one of them out"
             )
 
 
 def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
-    # A model of towers has as many copies in one worker as that has GPUs, and nobody knows yet which it will be.
-    towers = max((len(device.uuids) for device in devices), default=1) or 1
+    # Such a model has as many copies in one worker as that has GPUs, and nobody knows yet which it will be.
+    most = max((len(device.uuids) for device in devices), default=1) or 1
 
     def demand(model: "ModelSection") -> ModelDemand:
         size = sizes[model.name]
-        copies = towers if model.towers and size.source != "a former run" else 1
+        copies = most if model.copy_per_device and size.source != "a former run" else 1
         pins = model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices)
         taken = copies * size.size_bytes * settings.pool.workers_per_device
         return ModelDemand(model.name, pins, model.replicas, taken, size.source)
@@ -238,11 +241,11 @@ def _sharing(
 ) -> Callable[[Sequence[Sequence[str]]], tuple[Share, ...]]:
     """The slots of what is placed on each device. Raises `InvalidConfig` with a line for each thing not to be met."""
     overrides = _overrides(settings, devices)
-    sessions = [settings.session.message(*of_device) for of_device in overrides]
+    sessions = [settings.tensorflow.message(*of_device) for of_device in overrides]
     models = [
         ModelShare(
             model.name,
-            [settings.session.message(*of_device, model.session) for of_device in overrides],
+            [settings.tensorflow.message(*of_device, model.tensorflow) for of_device in overrides],
             model.rules,
             sizes[model.name].size_bytes,
         )
@@ -258,22 +261,24 @@ def _sharing(
     return share
 
 
-def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[SessionOverrides]]":
+def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[TensorFlowOverrides]]":
     """Those of each device: none, or that of its [[device]]."""
-    found: list[list[SessionOverrides]] = [[] for _ in devices]
+    found: list[list[TensorFlowOverrides]] = [[] for _ in devices]
     for section in settings.device:
         for number in used_devices(section.use, devices):
             if found[number]:
                 label = devices[number].label
-                raise InvalidConfig(f"[[device]] use: {label} is meant by two of them; write the keys of both into one")
-            found[number].append(section.session)
+                raise InvalidConfig(
+                    f"[[device]] use: {label} is named by two sections; write the keys of both into one"
+                )
+            found[number].append(section.tensorflow)
     return found
 
 
 def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
     state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
     if state is not None and not is_utf8(str(state)):
-        raise InvalidConfig(f"the state folder {str(state)!r} is not text in UTF-8; set [pool] state to another")
+        raise InvalidConfig(f"the state folder {str(state)!r} is not UTF-8 text; set [pool] state to another folder")
     return state
 
 
@@ -292,12 +297,12 @@ def _told(model: "ModelSection", state: Path | None, selection: Selection) -> Mo
         cache="" if state is None else str(state / "converted"),
         placement=model.rules,
         least_loaded=model.least_loaded,
-        towers=model.towers,
+        copy_per_device=model.copy_per_device,
         stateful=model.stateful,
         batching=_BATCHING[model.batching],
-        clear_devices=_CLEAR[model.clear_devices],
+        clear_devices=_CLEAR[model.advanced.clear_devices],
         handler=model.handler_message(model.allowed_batch_sizes),
-        speed_ups=model.speed_ups_message(),
+        optimizations=model.optimizations_message(),
     )
 
 
@@ -315,11 +320,11 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
         restart_intensity=restart.intensity,
         restart_period_s=restart.period,
         backoff_max_s=restart.backoff_max,
-        successor=restart.successor,
+        replacement=restart.replacement,
         import_timeout_s=health.import_timeout,
         load_timeout_s=health.load_timeout,
         warmup_timeout_s=health.warmup_timeout,
-        device_free_timeout_s=health.device_free_timeout,
+        device_free_timeout_s=health.device_free_timeout or 0.0,
         silent_after_s=silent_after_s,
         hung_after_s=None if health.hung_after == "auto" else health.hung_after,
         drain_timeout_s=settings.pool.drain_timeout,
@@ -328,7 +333,7 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
         standby=settings.pool.standby,
         recycle_age_s=recycle.age,
         recycle_jobs=recycle.jobs,
-        recycle_bytes=recycle.memory,
+        recycle_bytes=recycle.host_memory,
         versions=versions,
         models={
             model.name: ModelPolicy(

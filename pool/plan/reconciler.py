@@ -1,6 +1,6 @@
 """Keeps the world, and closes the difference between what should run where and what does.
 
-settings, models by hand ─► wishes ─┐
+settings, models by hand ─► requests ─┐
 versions on the disk ─────► watch ──┼─► another world ─► plan ─► rollout: a new worker in each slot that it concerns
 devices gone, or back ──────────────┤                              │
 what a slot did not come up with ───┴─◄────────────────────────────┘
@@ -12,34 +12,29 @@ import time
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from pool.clock import Alarm
 from pool.core import Machine
 from pool.core.actions import SlotChanged, WorkerChanged
-from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, WorkerExited
+from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged
 from pool.core.fleet import Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
+from pool.plan.requests import NO_FILE, RELOAD, Answer, Granted, Outcome, Requests, Source, request_of
 from pool.plan.rollout import Refused, Rollout
 from pool.plan.version_watch import VersionWatch
-from pool.plan.wishes import NO_FILE, RELOAD, Granted, Outcome, Source, Wishes, wish_of
 from pool.plan.world import World
 from pool.systemd import Notifier
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
 
-if TYPE_CHECKING:
-    from pool.serve.front import Question
-
 __all__ = ["Reconciler"]
 
 log = logging.getLogger("pool")
-
-Reply: TypeAlias = "Callable[[Question, dict[str, Any] | None, str | None], None]"
 
 STOPPING = "the pool is stopping"
 
@@ -56,14 +51,13 @@ class Reconciler:
         *,
         feed: Callable[[Event], None],
         adopt: Callable[[Plan], None],
-        reply: Reply,
         is_lost: Callable[[int], bool],
         turn: Alarm,
     ) -> None:
         """`feed` has the core handle an event; `adopt` is told of each plan of other settings, before its rollout.
 
-        `reply` has a value or an error. `is_lost`: whether a slot's device is gone. `turn` has the loop call `roll_on`
-        and `tend`; it is set whenever there is something to do.
+        `is_lost`: whether a slot's device is gone. `turn` has the loop call `roll_on` and `tend`; it is set whenever
+        there is something to do.
         """
         self.plan = plan
         self.has_served = False
@@ -78,7 +72,6 @@ class Reconciler:
         self._notifier = notifier
         self._feed = feed
         self._adopt = adopt
-        self._reply = reply
         self._is_lost = is_lost
         self._turn = turn
         self._world = self._good = plan.world.run_by(plan)
@@ -86,50 +79,52 @@ class Reconciler:
         self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished)
         self._finish_by = 0.0
         self._left_out = False
-        self._blamed: dict[tuple[int, int], Death] = {}  # by slot and incarnation, until one is READY there
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
-        self._wishes = Wishes(source, self.bell.ring)
+        self._requests = Requests(source, self.bell.ring)
         self._watch = VersionWatch(self.bell.ring)
         self._watch.every(plan.settings.pool.watch)
         self._look_later()
 
     # --- what is asked ------------------------------------------------------------------------------------------
 
-    def ask(self, question: "Question | None") -> None:
-        """For other settings: a client, or a signal."""
+    def ask(self, what: str, wanted: str, answer: Answer | None) -> None:
+        """For other settings, as in `request_of`. `answer` is called once; None: a signal, which the log answers."""
         self._turn.soon()
         try:
-            wish = RELOAD if question is None else wish_of(question.what, question.about)
+            request = request_of(what, wanted)
         except ValueError as error:
             why = str(error)
         else:
-            unread = wish == RELOAD and self._source.read is None
+            unread = request == RELOAD and self._source.read is None
             why = STOPPING if self._fleet.stopping else NO_FILE if unread else ""
             if not why:
-                self._wishes.ask(wish, question)
+                self._requests.ask(request, answer)
                 if self.has_served:
                     self._notifier.reloading("reads the configuration again", time.monotonic_ns() // 1000)
                 return
-        if question is None:
+        if answer is None:
             log.warning("not reloaded: %s", why, extra=about("not_reloaded", reason=why))
         else:
-            self._reply(question, None, why)
+            answer(None, why)
 
     def _settle(self, outcome: Outcome) -> None:
         stops = self._fleet.stopping
         if stops or outcome.granted is None:
             refusal = STOPPING if stops else outcome.refusal
             answer: dict[str, Any] = {"refused": refusal}
-            by_name = outcome.wish.what in ("load", "unload")  # else it is about files: whoever reads the log has them
+            by_name = outcome.request.what in (
+                "load",
+                "unload",
+            )  # else it is about files: whoever reads the log has them
             _not_done("not reloaded", [callers(refusal)] if by_name else refusal.splitlines())
         else:
             self._watch.forget()
             answer = _told(outcome.granted, self._run_by(outcome.granted.plan))
-        for question in outcome.askers:
-            if question is not None:
-                self._reply(question, answer, None)
+        for asker in outcome.askers:
+            if asker is not None:
+                asker(answer, None)
         if self.has_served and not stops:
-            self._notifier.ready("reloaded" if "slots" in answer else "not reloaded, see the log")
+            self._notifier.ready("reloaded" if "slots" in answer else "not reloaded; see the log")
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -144,26 +139,18 @@ class Reconciler:
         shut = {slot.number for slot in slots if slot.planned and slot.state in (SlotState.FATAL, SlotState.STOPPED)}
         self._learn(replace(self._world, lost=lost, shut=frozenset(shut)))
 
-    def exited(self, event: WorkerExited) -> None:
-        """Comes before the core is told, which says what that means for the slot."""
-        if event.death.blamed is not None:
-            self._blamed[event.slot, event.incarnation] = event.death
-
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state; or a worker beside the one that serves, if a replacement has failed."""
-        key, is_up = (change.slot, change.incarnation), change.state is SlotState.READY
-        death = self._blamed.get(key)
+        is_up = change.state is SlotState.READY
         if isinstance(change, WorkerChanged):
             if change.role is not Role.REPLACEMENT or change.state not in (WorkerState.GONE, WorkerState.STUCK):
                 return
-            self._blamed.pop(key, None)
         elif is_up:
             self._starting.discard(change.slot)
-            self._blamed = {key: each for key, each in self._blamed.items() if key[0] != change.slot}
-        elif change.state is SlotState.FATAL and change.slot in self._starting and death is not None:
-            self._spare(change, death)
-        self._rollout.changed(change, None if death is None else death.blamed)
-        if is_up and isinstance(change, SlotChanged):
+        elif change.state is SlotState.FATAL and change.slot in self._starting and change.death is not None:
+            self._spare(change, change.death)
+        self._rollout.changed(change)
+        if is_up:
             self._learn(self._world.served(change.slot, self.plan))
         self._tell_plans()
         self._turn.soon()
@@ -182,7 +169,7 @@ class Reconciler:
     def _look_later(self) -> None:
         now = time.monotonic()
         for due in (
-            self._wishes.next_deadline(now),
+            self._requests.next_deadline(now),
             now if self._rollout.due() else self._finish_by if self._rollout.awaits_jobs else None,
             self._watch.next_deadline(now, self._is_busy),
         ):
@@ -192,7 +179,7 @@ class Reconciler:
 
     @property
     def _is_busy(self) -> bool:
-        return self._rollout.is_under_way or self._wishes.is_busy
+        return self._rollout.is_under_way or self._requests.is_busy
 
     def on_rung(self) -> None:
         self.bell.hush()
@@ -207,7 +194,7 @@ class Reconciler:
         if refused is not None:
             self._give_up(refused)
             self._turn.soon()  # what follows is decided by what there is then
-        for outcome in self._wishes.tend(self._world):
+        for outcome in self._requests.tend(self._world):
             self._settle(outcome)
         if refused is None and not self._rollout.is_under_way and not self._fleet.stopping:
             self._arrived()
@@ -223,7 +210,7 @@ class Reconciler:
             self._good = self._world
         elif nowhere := self._nowhere():
             self._watch.refused([model for model in self.plan.models if model.name in nowhere], self._world)
-            self._go_back({model_of(name) for name in nowhere}, "its place is on a device that is gone")
+            self._go_back({model_of(name) for name in nowhere}, "its device is lost")
         else:
             up = replace(self._world, up=frozenset(self.plan.given.names))
             if not self._run_by_first(up):
@@ -231,28 +218,28 @@ class Reconciler:
 
     def status(self) -> dict[str, object]:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""
-        roll = self._rollout.status()
-        if self.plan.pending and not roll["left"]:
-            roll = {**roll, "left": list(range(len(self.plan.shares)))}
-        away = [{"model": each.model, "from": each.home.label, "to": each.at.label} for each in self.plan.guests]
-        moved = {"away": away, "stays": list(self.plan.stays)}
-        return {"roll": roll, "versions": self._watch.status(), "moved": moved}
+        update = self._rollout.status()
+        if self.plan.pending and not update["left"]:
+            update = {**update, "left": list(range(len(self.plan.shares)))}
+        away = [{"model": each.model, "from": each.home.label, "to": each.at.label} for each in self.plan.failovers]
+        failover = {"away": away, "stays": list(self.plan.stays)}
+        return {"rolling_update": update, "versions": self._watch.status(), "failover": failover}
 
     # --- another world, another plan ----------------------------------------------------------------------------
 
-    def _run_by(self, plan: Plan, *, wished: bool = True) -> list[int]:
-        """From now on. `wished`: it is something new. Returns the slots that get new workers."""
+    def _run_by(self, plan: Plan, *, requested: bool = True) -> list[int]:
+        """From now on. `requested`: it is something new. Returns the slots that get new workers."""
         former, self.plan = self.plan, plan
         self._world = plan.world.run_by(plan)
         _log_versions(former, self.plan)
-        _log_guests(former, self.plan, self._world)
+        _log_failovers(former, self.plan, self._world)
         if self.plan.policy != former.policy:
             self._feed(PolicyChanged(self.plan.policy))
         if self.plan.settings != former.settings:
             self._adopt(self.plan)
             self._watch.every(self.plan.settings.pool.watch)
             self._finish_by = time.monotonic() + self.plan.policy.drain_timeout_s
-        slots = self._rollout.begin(self._welcomes(), back=not wished)
+        slots = self._rollout.begin(self._welcomes(), back=not requested)
         # Whatever becomes of one of them, jobs of its models wait for it.
         awaited = {name for slot in self._rollout.left for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(awaited)))
@@ -262,11 +249,11 @@ class Reconciler:
     def _run_by_first(self, *worlds: World) -> bool:
         """Of these in which all fits; False where there is none, and nothing is another.
 
-        Guests stay where they are; only where nothing fits so, those of the last one go wherever they can be.
+        Failovers stay where they are; only where nothing fits so, those of the last one go wherever they can be.
         """
-        for each in (*worlds, replace(worlds[-1], guests=())):
+        for each in (*worlds, replace(worlds[-1], failovers=())):
             with contextlib.suppress(InvalidConfig):
-                self._run_by(planned(each), wished=False)
+                self._run_by(planned(each), requested=False)
                 return True
         return False
 
@@ -280,7 +267,7 @@ class Reconciler:
         try:
             self._run_by(planned(found))
         except InvalidConfig as error:
-            _not_done("versions that came are not served", str(error).splitlines())
+            _not_done("new versions are not served", str(error).splitlines())
             self._watch.unfit(found.found, self._world)
 
     def _spare(self, change: SlotChanged, death: Death) -> None:
@@ -303,25 +290,25 @@ class Reconciler:
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: that of the model that the worker has named.
 
-        If it has named none, or one of which nothing is new, all that was new goes. Guests were served before: unless
-        the worker has named one of them, they are to blame only where nothing else was new.
+        If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before:
+        unless the worker has named one of them, they are to blame only where nothing else was new.
         """
         named, at = refused.blamed, self.plan.devices[refused.slot]
-        here = [guest for guest in self.plan.guests if guest.at == at and guest.model in refused.new]
-        guests = {guest.model for guest in here}
-        if named in guests or (guests and guests == refused.new and not refused.more):
+        here = [failover for failover in self.plan.failovers if failover.at == at and failover.model in refused.new]
+        failovers = {failover.model for failover in here}
+        if named in failovers or (failovers and failovers == refused.new and not refused.more):
             unfit = {
-                (guest.model, guest.home): f"model {guest.model} is not moved from {guest.home.label}: a worker on"
-                f" {guest.at.label} did not come up with it"
-                for guest in here
-                if named not in guests or guest.model == named
+                (failover.model, failover.home): f"model {failover.model} cannot move from {failover.home.label}:"
+                f" a worker on {failover.at.label} could not load it"
+                for failover in here
+                if named not in failovers or failover.model == named
             }
             self._run_by_first(replace(self._world, unfit={**self._world.unfit, **unfit}))
             return
-        new = (refused.new - guests) | {*self.plan.pending}
-        taken, why = new, "a slot did not come up with it"
+        new = (refused.new - failovers) | {*self.plan.pending}
+        taken, why = new, "a worker could not load it"
         if named is not None and named not in new:
-            why = f"a slot did not come up with model {named}"
+            why = f"a worker could not load model {named}"
             self._watch.postpone()
         else:
             taken = new if named is None else frozenset({named})
@@ -343,13 +330,13 @@ class Reconciler:
             return  # there is nothing else that was served
         worlds = [each for each in (back, everything) if not each.wants_as(here)]
         if not self._run_by_first(*worlds):
-            self._run_by_first(replace(everything, guests=(), given=None))
+            self._run_by_first(replace(everything, failovers=(), given=None))
         gone = sorted(former.paths.keys() - self.plan.paths.keys())
         if gone:
-            log.error("not served, as %s: %s", why, ", ".join(gone), extra=about("models_given_up", models=gone))
+            log.error("not served, because %s: %s", why, ", ".join(gone), extra=about("models_given_up", models=gone))
         again = sorted(each.name for each in self.plan.models if each not in former.models)
         if again:
-            text = "served as before, as %s: %s"
+            text = "served as before, because %s: %s"
             log.error(text, why, ", ".join(again), extra=about("models_restored", models=again))
 
     def _nowhere(self) -> set[str]:
@@ -393,9 +380,9 @@ def _told(granted: Granted, slots: list[int]) -> dict[str, Any]:
         log.info("reloaded: %s", change.line, extra=about("reloaded", key=change.key))
     if slots:
         text = "reloaded: slots %s get new workers, one after the other"
-        log.info(text, ", ".join(map(str, slots)), extra=about("reload_rolls", slots=slots))
+        log.info(text, ", ".join(map(str, slots)), extra=about("rolling_update_begun", slots=slots))
     elif not granted.changes:
-        log.info("reloaded: nothing is another than before", extra=about("reloaded"))
+        log.info("reloaded: no changes", extra=about("reloaded"))
     changes = [
         {"key": change.key, "before": change.before, "after": change.after, "line": change.line}
         for change in granted.changes
@@ -419,17 +406,17 @@ def _log_versions(former: Plan, plan: Plan) -> None:
             log.info("model %s: versions %s are served", name, versions, extra=extra)
 
 
-def _log_guests(former: Plan, plan: Plan, world: World) -> None:
-    for guest in (*plan.guests, *former.guests):
-        if guest in former.guests and guest in plan.guests:
+def _log_failovers(former: Plan, plan: Plan, world: World) -> None:
+    for failover in (*plan.failovers, *former.failovers):
+        if failover in former.failovers and failover in plan.failovers:
             continue
-        event, level, text = "model_moved", logging.WARNING, "model %s: %s is gone, so it comes up on %s"
-        if guest in former.guests:
-            event, level, text = "model_returned", logging.INFO, "model %s: is on %s again, and leaves %s"
-            if plan.devices.index(guest.home) in world.lost:
+        event, level, text = "failover", logging.WARNING, "model %s: %s is gone, so it starts on %s"
+        if failover in former.failovers:
+            event, level, text = "failover_ended", logging.INFO, "model %s: is on %s again and leaves %s"
+            if plan.devices.index(failover.home) in world.lost:
                 continue
-        extra = about(event, model=guest.model, device=guest.home.label, to=guest.at.label)
-        log.log(level, text, guest.model, guest.home.label, guest.at.label, extra=extra)
+        extra = about(event, model=failover.model, device=failover.home.label, to=failover.at.label)
+        log.log(level, text, failover.model, failover.home.label, failover.at.label, extra=extra)
     for line in plan.stays:
         if line not in former.stays:
-            log.error("%s", line, extra=about("model_not_moved", reason=line))
+            log.error("%s", line, extra=about("failover_impossible", reason=line))

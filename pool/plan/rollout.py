@@ -1,7 +1,7 @@
 """From what each slot has to what it should have, one slot after another, whatever the cause.
 
     begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
-                                                              ├ its successor failed ─► its former welcome; the end
+                                                              ├ its replacement failed ─► its former welcome; the end
                                                               └ died ─► its former welcome, RestartAsked; the end
 
 A slot whose turn has not come keeps its former settings, also when its worker dies meanwhile.
@@ -106,8 +106,8 @@ class Rollout:
             self._turn = turn
         return sorted(self._left)
 
-    def changed(self, change: SlotChanged | WorkerChanged, blamed: str | None = None) -> None:
-        """A slot is in another state, or its replacement has failed. `blamed`: as in `Refused`."""
+    def changed(self, change: SlotChanged | WorkerChanged) -> None:
+        """A slot is in another state, or its replacement has failed."""
         turn = self._turn
         if turn is None or change.slot != turn.slot:
             return
@@ -116,21 +116,22 @@ class Rollout:
             if is_new:
                 if self._fleet.slots[turn.slot].worker.incarnation > change.incarnation:
                     self._undo = turn.slot  # who sat there died meanwhile, and the next one was told the new settings
-                self._fail(turn, change.reason, blamed)
+                self._fail(turn, change)
         elif change.state is SlotState.STOPPED or (change.state is SlotState.READY and is_new):
             self._turn = None  # one that was drained has the new settings with its next worker
             if not self._left:
-                log.info("every slot has the new settings", extra=about("roll_done"))
+                log.info("every slot has the new settings", extra=about("rolling_update_done"))
         elif change.state is SlotState.FATAL or (change.state is SlotState.BACKOFF and is_new):
             self._undo = turn.slot
-            self._fail(turn, change.reason, blamed)
+            self._fail(turn, change)
 
-    def _fail(self, turn: _Turn, reason: str, blamed: str | None) -> None:
+    def _fail(self, turn: _Turn, change: SlotChanged | WorkerChanged) -> None:
+        blamed = None if change.death is None else change.death.blamed
         left = f"slot{'s' * (len(self._left) > 1)} {', '.join(map(str, sorted(self._left)))}"
         kept = f", which stay in {left}" if self._left else ""
-        back = f"did not come up with the new settings and goes back to the former ones{kept}"
-        self._failure = f"slot {turn.slot} {back}: {reason}"
-        log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
+        back = f"did not start with the new settings and returns to the former ones{kept}"
+        self._failure = f"slot {turn.slot} {back}: {change.reason}"
+        log.error("%s", self._failure, extra=about("rolling_update_failed", slot=turn.slot, reason=change.reason))
         self._refused = _refused(turn, self._given[turn.slot], blamed)
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
@@ -169,16 +170,20 @@ class Rollout:
         yield from self.plans()
         if self._undo is not None:
             slot, self._undo = self._undo, None
-            if self._fleet.turnover.cannot_restart(slot) is None:
+            if self._fleet.replacements.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
         while self.awaits_jobs and not self._waits():
             slot = self._left.pop(0)
             former, self._given[slot] = self._given[slot], self._wanted[slot]
             drained = self._fleet.slots[slot].state is SlotState.STOPPED and bool(former.models)
             yield from self.plans()
-            if not drained and self._given[slot].models and self._fleet.turnover.cannot_restart(slot) is None:
+            if not drained and self._given[slot].models and self._fleet.replacements.cannot_restart(slot) is None:
                 self._turn = _Turn(slot, self._fleet.slots[slot].named + 1, former)
-                log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
+                log.info(
+                    "slot %d gets a new worker for the new settings",
+                    slot,
+                    extra=about("rolling_update_slot", slot=slot),
+                )
                 yield RestartAsked(slot, sparing=True)
 
     @property

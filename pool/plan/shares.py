@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pool.devices import Device
+from pool.wire.sizes import readable
 from pool.wire.worker_messages import PlacementRule, SessionSettings
 
 __all__ = ["ModelShare", "Share", "refusals", "share_out"]
@@ -111,14 +112,14 @@ def _refuse_memory(device: Device, here: Sequence[Share], named: Mapping[str, Mo
     if sum(fractions) > 1 + _ROUNDING:
         yield (
             f"{device.label}: its {len(here)} workers may take {sum(fractions):g} times its memory ({shown}); lower"
-            " per_process_gpu_memory_fraction, or give models that differ in [session] devices of their own"
+            " per_process_gpu_memory_fraction, or give models that differ in [tensorflow] devices of their own"
         )
     for share in here:
         greedy = not share.session.allow_growth and share.session.per_process_gpu_memory_fraction == 0
         if greedy and len(here) > 1:
             yield (
-                f"{device.label}: the worker of {', '.join(share.models)} would take all of its memory at its start,"
-                f" and {len(here)} workers share it; set per_process_gpu_memory_fraction, or allow_growth = true"
+                f"{device.label}: the worker of {', '.join(share.models)} would take all of its memory when it starts,"
+                f" but {len(here)} workers share it; set per_process_gpu_memory_fraction, or allow_growth = true"
             )
             return
     for share in _distinct(here):
@@ -131,9 +132,9 @@ def _refuse_sizes(device: Device, share: Share, named: Mapping[str, ModelShare])
     if device.memory_bytes is None or not fraction or needed <= fraction * device.memory_bytes:
         return
     yield (
-        f"{device.label}: {', '.join(share.models)} need {_gib(needed)}, and their worker may take"
-        f" {_gib(fraction * device.memory_bytes)} (per_process_gpu_memory_fraction = {fraction:g}); raise it, or give"
-        " them other devices"
+        f"{device.label}: {', '.join(share.models)} need {readable(needed)}, but their worker may take"
+        f" {readable(fraction * device.memory_bytes)} (per_process_gpu_memory_fraction = {fraction:g});"
+        " raise it, or give them other devices"
     )
 
 
@@ -143,7 +144,7 @@ def _refuse_devices(share: Share, named: Mapping[str, ModelShare]) -> Iterator[s
     if counts.get("GPU", gpus) < gpus:
         yield (
             f"{share.device.label}: device_count leaves the worker of {', '.join(share.models)} {counts['GPU']} of"
-            f" its {gpus} GPUs; leave GPU out of device_count, and list in `[pool] devices` what is to be used"
+            f" its {gpus} GPUs; leave GPU out of device_count, and list the GPUs to use in `[pool] devices`"
         )
         return
     has = [f"/cpu:{number}" for number in range(counts.get("CPU", 1))] + [f"/gpu:{number}" for number in range(gpus)]
@@ -151,10 +152,6 @@ def _refuse_devices(share: Share, named: Mapping[str, ModelShare]) -> Iterator[s
         missing = sorted({rule.device for rule in named[name].placement} - set(has))
         if missing:
             yield (
-                f"model {name}: its placement names {', '.join(missing)}, and its worker on {share.device.label} has"
+                f"model {name}: its layer_devices name {', '.join(missing)}, but its worker on {share.device.label} has"
                 f" {', '.join(has)}; name one of these, raise device_count, or write other `devices`"
             )
-
-
-def _gib(size_bytes: float) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB"

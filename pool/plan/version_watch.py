@@ -64,13 +64,13 @@ class VersionWatch:
         stamps = {served.path: served.stamp for served in itertools.chain.from_iterable(world.found.values())}
         for model in models:
             self._broken[model.path] = stamps.get(model.path, ())
-            again = "is not tried again until its files change, or a reload is asked"
+            again = "is tried again when its files change or at a reload"
             if len(models) > 1:
                 self._alone.append(model.path)
-                again = "is tried again by itself"
+                again = "is tried again automatically"
             name = model_of(model.name)
             extra = about("version_broken", model=name, version=model.version)
-            log.error("model %s: version %s did not come up, and %s", name, model.version, again, extra=extra)
+            log.error("model %s: version %s failed to load; it %s", name, model.version, again, extra=extra)
         self._next = time.monotonic()
 
     def postpone(self) -> None:
@@ -131,7 +131,7 @@ class VersionWatch:
         if not looking.has_ended:
             if now >= looking.began + SLOW_S and not self._told:
                 self._told = True
-                text = "the models' folders have not answered for %g s: new versions are not seen"
+                text = "the models' folders have not answered for %g s, so new versions are not seen"
                 log.warning(text, SLOW_S, extra=about("versions_unseen"))
             return None
         self._looking, self._next = None, now + (self._every_s or 0.0)
@@ -141,7 +141,7 @@ class VersionWatch:
         self._seen = look.seen
         for name, trouble in look.troubles.items():
             if self._troubles.get(name) != trouble:
-                text = "model %s: %s; what is loaded is served on"
+                text = "model %s: %s; the loaded versions still serve"
                 log.warning(text, name, trouble, extra=about("versions_unseen", model=name))
         self._troubles = look.troubles
         for served in itertools.chain.from_iterable(look.found.values()):

@@ -125,18 +125,19 @@ def choose(model: "ModelSection") -> tuple[Served, ...]:
         raise InvalidConfig(f"{about}: {model.path} cannot be read: {error.strerror or error}") from None
     if not there:
         raise InvalidConfig(
-            f"{about}: there is no numbered folder with a whole SavedModel in {model.path};"
+            f"{about}: no numbered folder with a complete SavedModel is in {model.path};"
             f" put each version into one, such as {model.path}/1, or leave `versions` out"
         )
     if isinstance(model.versions, tuple):
         if missing := [str(number) for number in model.versions if number not in there]:
             raise InvalidConfig(
-                f"{about}: of {', '.join(missing)} there is no whole SavedModel in {model.path};"
+                f"{about}: {model.path} has no complete SavedModel of {', '.join(missing)};"
                 f" there are: {', '.join(map(str, sorted(there)))}"
             )
     elif len(there) > MOST_VERSIONS:
         raise InvalidConfig(
-            f"{about}: {len(there)} are in {model.path}, and at most {MOST_VERSIONS} are served at once; list yours"
+            f"{about}: {len(there)} are in {model.path}, but at most {MOST_VERSIONS} are served at"
+            " once; list the ones to serve"
         )
     chosen = tuple(there[number] for number in (sorted(there) if model.versions == "all" else model.versions))
     if wrong := list(_wrong_labels(model, chosen)):

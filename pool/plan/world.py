@@ -3,7 +3,7 @@
 settings, models by hand ─┐
 versions, sizes           ├─► World ─► `plan` ─► what each slot should have ─► `run_by`: what is, for the next plan
 devices lost, not fit     │
-places, guests, versions ─┘ that are served now
+places, failovers, versions ─┘ that are served now
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pool.config.settings import ModelSection
     from pool.plan.plan import Plan
 
-__all__ = ["Guest", "Here", "Home", "World"]
+__all__ = ["Failover", "Here", "Home", "World"]
 
 _Kept = TypeVar("_Kept")
 
@@ -50,7 +50,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class Failover:
     """`model` is on the device `at` as well, while the one that it was placed on, its `home`, is gone."""
 
     model: str
@@ -66,8 +66,8 @@ class World:
     `sizes`, by entry. `lost`: slots whose device is gone and that have not served since. `shut`: slots that serve
     nothing. `unfit`: by model and device that is gone, why it does not come up elsewhere.
 
-    What is: `slots`, by their devices; `homes` and `guests`; `given`, what jobs get; `up`, what every slot has that
-    should. `may_move`: whether the wish asks for other places, so that models which have not changed may move for it.
+    What is: `slots`, by their devices; `homes` and `failovers`; `given`, what jobs get; `up`, what every slot has that
+    should. `may_move`: whether the request asks for other places, so that models that have not changed may move.
     """
 
     here: Here
@@ -81,7 +81,7 @@ class World:
     unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
     slots: tuple[Device, ...] = ()
     homes: Mapping[str, Home] = field(default_factory=dict)
-    guests: tuple[Guest, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     given: Selection | None = None
     up: frozenset[str] = frozenset()
     may_move: bool = False
@@ -92,7 +92,7 @@ class World:
             self,
             slots=plan.devices,
             homes=plan.homes,
-            guests=plan.guests,
+            failovers=plan.failovers,
             given=plan.given,
             up=frozenset(),
             may_move=False,
@@ -124,7 +124,7 @@ class World:
             back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit)
             # What jobs get now may have to stay beside it for a while.
             sizes, homes = {**self.sizes, **good.sizes}, {**self.homes, **good.homes}
-            return replace(back, sizes=sizes, homes=homes, guests=self.guests, given=self.given, up=self.up)
+            return replace(back, sizes=sizes, homes=homes, failovers=self.failovers, given=self.given, up=self.up)
         former = {section.name: section for section in good.settings.model if section.name in models}
         sections = [
             former.pop(section.name, section)

@@ -6,8 +6,8 @@ over its inherited socket.
 """
 
 from pool.processes.deaths import RESTART_NEEDED
-from pool.processes.launch import cpu_share
+from pool.processes.launch import cpu_share, inherited
 from pool.processes.stacks import Trace
 from pool.processes.supervisor import Supervisor
 
-__all__ = ["RESTART_NEEDED", "Supervisor", "Trace", "cpu_share"]
+__all__ = ["RESTART_NEEDED", "Supervisor", "Trace", "cpu_share", "inherited"]

@@ -3,14 +3,14 @@
 import signal
 from pathlib import Path
 
-from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
+from pool.core.actions import SpawnReplacement, SpawnStandby, SpawnWorker
 from pool.core.events import Death, WorkerExited
 from pool.wire.exits import Exit
 from pool.wire.load_steps import LoadStep
 
 __all__ = ["RESTART_NEEDED", "death_of", "is_ending", "not_spawned"]
 
-RESTART_NEEDED = "the files of this pool were replaced by those of another release: restart the pool"
+RESTART_NEEDED = "another release has replaced the files of this pool; restart the pool"
 
 _OWN_WORDS = (Exit.DEVICE_TAKEN, Exit.DEVICE_LOST, Exit.NO_ROOM)  # of which the last line says all
 
@@ -64,6 +64,6 @@ def is_ending(pid: int) -> bool:
     return bool(flags & _PF_EXITING or pending >> (signal.SIGKILL - 1) & 1 or code == signal.SIGKILL)
 
 
-def not_spawned(action: SpawnWorker | SpawnSuccessor | SpawnStandby, error: OSError) -> WorkerExited:
+def not_spawned(action: SpawnWorker | SpawnReplacement | SpawnStandby, error: OSError) -> WorkerExited:
     """There is no process, because the machine has no room for one."""
     return WorkerExited(action.slot, action.incarnation, Death(f"cannot be spawned: {error}", restartable=True))

@@ -73,11 +73,11 @@ class Stacks:
         self.threads = threads_of(pid)
         state = _state_of(pid)
         if state in ("", "Z"):
-            self.note = "it was dead before its stacks could be taken"
+            self.note = "it died before its stacks could be taken"
         elif state in ("T", "t"):
             self.note = _why_none(state)
         elif not _handles(pid):
-            self.note = "no stacks could be taken: the process had not come so far as to listen for the signal"
+            self.note = "no stacks could be taken: the process did not listen for the signal yet"
         else:
             self._before = self._seen = self._written()  # before it can write
             self._seen_at, self._until = now, now + TAKE_S
@@ -100,7 +100,7 @@ class Stacks:
     def text(self) -> str:
         data = os.pread(self.fd, self._written(), 0)
         text = data.decode(errors="replace").replace("\0", "").strip()
-        return text if len(data) < STACKS_BYTES else f"{text}\n… and more, for which there was no room"
+        return text if len(data) < STACKS_BYTES else f"{text}\n… and more that did not fit"
 
     def close(self) -> None:
         os.close(self.fd)
@@ -117,7 +117,7 @@ def _why_none(state: str) -> str:
         case "D":
             return "no stacks could be taken: the main thread was inside the kernel, where no signal reaches it"
         case _:
-            return f"no stacks came within {TAKE_S:g} s of asking for them"
+            return f"no stacks came within {TAKE_S:g} s"
 
 
 def threads_of(pid: int) -> tuple[str, ...]:

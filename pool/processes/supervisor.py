@@ -17,29 +17,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
+from pool.core.actions import SpawnReplacement, SpawnStandby, SpawnWorker
 from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
-from pool.devices import Claims, Device, DriverErrors
+from pool.devices import Claims, Device, GpuMonitor
 from pool.logs import about
 from pool.loop import Loop
 from pool.processes.deaths import death_of, is_ending, not_spawned
-from pool.processes.launch import inherited, worker_launch
+from pool.processes.launch import worker_launch
 from pool.processes.output import Output
 from pool.processes.stacks import LOOK_S, Stacks, Trace
-from pool.wire.arena import Grant, send_grant
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
 from pool.wire.load_steps import LONGEST_STEP, LoadStep
+from pool.wire.segment import Grant, send_grant
 
 __all__ = ["Supervisor"]
 
 log = logging.getLogger("pool.worker")
 
 REAP_RETRY_S = 0.05
-NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
+NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "off")'
 MOST_STEPS = 1000  # that a dead worker's link may still hold: three a model
 
-Spawn = SpawnWorker | SpawnSuccessor | SpawnStandby
+Spawn = SpawnWorker | SpawnReplacement | SpawnStandby
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +82,7 @@ class Supervisor:
         device_free_timeout_s: float,
         loop: Loop,
         tell: Callable[[Event], None],
+        gpu_monitor: GpuMonitor,
         cores: Sequence[Sequence[int]] = (),
     ) -> None:
         """`expect` is told the secret of each new incarnation; `device_free_timeout_s` 0: NVML is never asked.
@@ -104,7 +105,7 @@ class Supervisor:
         self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
         self._claims = Claims(devices, device_free_timeout_s)
         self._lost: set[int] = set()  # slots whose GPU was gone when a worker came last
-        self._driver_errors = DriverErrors(devices if device_free_timeout_s > 0 else (), inherited(environ), loop)
+        self._gpu_monitor = gpu_monitor
         self._cancelled: list[WorkerExited] = []
 
     def adopt(self, device_free_timeout_s: float) -> None:
@@ -123,12 +124,12 @@ class Supervisor:
             self._after[action.slot] = action
             pids = ", ".join(str(process.popen.pid) for process in former)
             return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
-        if isinstance(action, SpawnSuccessor):
+        if isinstance(action, SpawnReplacement):
             gpu = bool(self._devices[action.slot].uuids)
             if gpu and action.must_fit and not self._claims.timeout_s:
                 return WorkerExited(action.slot, action.incarnation, Death(NOT_ASKED, restartable=True, no_room=True))
             if not (gpu and action.must_fit):  # else it says so itself, once it has looked
-                _say_beside(action, '[restart] successor is "always"' if gpu else "on the CPU there is room for both")
+                _say_beside(action, '[restart] replacement is "always"' if gpu else "a CPU has room for both")
         return self._spawn(action)
 
     def device_wait(self, slot: int, incarnation: int) -> DeviceWait | None:
@@ -220,8 +221,8 @@ class Supervisor:
             stacks,
             spawned,
             has_device=not isinstance(action, SpawnStandby),
-            follows=isinstance(action, SpawnSuccessor),
-            must_fit=isinstance(action, SpawnSuccessor) and action.must_fit,
+            follows=isinstance(action, SpawnReplacement),
+            must_fit=isinstance(action, SpawnReplacement) and action.must_fit,
         )
         self._processes[(action.slot, action.incarnation)] = process
         self._loop.register(output_fd, partial(self._read_output, process))
@@ -268,7 +269,7 @@ class Supervisor:
                 process.popen.wait(max(0.0, ends - time.monotonic()))
 
     def grant(self, slot: int, incarnation: int, grant: Grant, fd: int | None) -> bool:
-        """Tells a worker of an arena; False where that cannot be, as it does not read, or is about to end."""
+        """Tells a worker of a segment; False where that cannot be, as it does not read, or is about to end."""
         process = self._current(slot, incarnation)
         if process is None or process.ending:
             return False
@@ -284,10 +285,6 @@ class Supervisor:
         if process is not None:
             return process.trace()
         return self._traces.pop((slot, incarnation), None)
-
-    def close(self) -> None:
-        """Ends what is no worker: the process that listens to the driver."""
-        self._driver_errors.close()
 
     def _cancel(self, slot: int, incarnation: int) -> None:
         """Of a worker that is not spawned yet; its end is told later, as if it had been there."""
@@ -367,7 +364,7 @@ class Supervisor:
         death = death_of(process.popen.returncode, last_output, by_us=process.killed, step=process.step)
         if process.popen.returncode == Exit.DEVICE_LOST:
             self._lost.add(process.slot)
-            said = self._driver_errors.of(process.slot)
+            said = self._gpu_monitor.error_of(process.slot)
             death = replace(death, text=f"{death.text} ({said})") if said else death
         self._tell(WorkerExited(process.slot, process.incarnation, death))
 
@@ -380,8 +377,8 @@ class Supervisor:
                 process.step = LoadStep.unpack(packet)
 
 
-def _say_beside(action: SpawnSuccessor, why: str) -> None:
-    extra = about("successor_fits", slot=action.slot, incarnation=action.incarnation, reason=why)
+def _say_beside(action: SpawnReplacement, why: str) -> None:
+    extra = about("replacement_fits", slot=action.slot, incarnation=action.incarnation, reason=why)
     text = "slot %d: incarnation %d gets ready beside its worker: %s"
     log.info(text, action.slot, action.incarnation, why, extra=extra)
 

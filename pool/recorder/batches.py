@@ -1,4 +1,4 @@
-"""What a worker was running, as a bundle tells it: names, dtypes and shapes, and never what was in the tensors."""
+"""What a worker was running, as a report tells it: names, dtypes and shapes, and never what was in the tensors."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol

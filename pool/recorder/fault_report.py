@@ -21,7 +21,7 @@ from pool.recorder.transcript import BadTranscript, read, written
 __all__ = ["FORMAT", "events_of", "fault_report", "replay", "summary"]
 
 # Who changes a class that is written down raises this number, and adds a step to `_STEPS`.
-FORMAT = 4  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
+FORMAT = 5  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
 
@@ -73,7 +73,7 @@ def replay(
     """
     events = events_of(report)
     rng = random.Random(bytes.fromhex(report["seed"]))
-    machine = Machine(read(report["policy"]), read(report["slots"]), rng)
+    machine = Machine(read(_renamed(report["policy"])), read(_renamed(report["slots"])), rng)
     core = through(machine)
     for _, now, event in events:
         tell(core, read(event), now)
@@ -138,4 +138,20 @@ def _from_3(events: Sequence[Plain]) -> list[Plain]:
     return found
 
 
-_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2, _from_3)
+def _from_4(events: Sequence[Plain]) -> list[Plain]:
+    """Some things had other names."""
+    found: list[Plain] = _renamed(events)
+    return found
+
+
+_RENAMED = {"successor": "replacement", "speed_ups": "optimizations", "SpeedUp": "Optimization"}
+
+
+def _renamed(plain: Any) -> Any:
+    """The same, with today's names of classes and fields. No name of old means another thing today."""
+    if isinstance(plain, dict):
+        return {_RENAMED.get(key, key): _renamed(each) for key, each in plain.items()}
+    return [_renamed(each) for each in plain] if isinstance(plain, list) else plain
+
+
+_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2, _from_3, _from_4)

@@ -1,7 +1,7 @@
 """What the loop hears of each worker, and what is made of it when the worker is gone.
 
     WorkerBeat, Batch, SlotChanged, KillWorker ────► the last few of each slot ─┐
-    WorkerExited, its output, its stacks ───────────────────────────────────────┴─► bundle ─► memory, disk
+    WorkerExited, its output, its stacks ───────────────────────────────────────┴─► report ─► memory, disk
 
 A worker that ended because it was told to leaves none.
 """
@@ -19,14 +19,14 @@ from pool.core.fleet import Fleet, Slot, SlotState
 from pool.logs import about
 from pool.processes import Trace
 from pool.recorder.batches import Tables, batches_of
-from pool.recorder.shelf import FORMAT, Bundle, Shelf
+from pool.recorder.shelf import FORMAT, CrashReport, Shelf
 from pool.wire.exits import Exit
 
 __all__ = ["Recorder"]
 
 log = logging.getLogger("pool.recorder")
 
-MOST_BUNDLES = 3  # of a slot, in memory
+MOST_REPORTS = 3  # of a slot, in memory
 MOST_BEATS = 10
 MOST_STATES = 20
 MOST_DEATHS = 20  # of a slot, a line each
@@ -45,7 +45,7 @@ class _Track:
     beats: deque[tuple[float, WorkerBeat]] = field(default_factory=lambda: deque(maxlen=MOST_BEATS))
     killed: "_Sight | None" = None
     deaths: deque[tuple[float, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=MOST_DEATHS))
-    bundles: deque[Bundle] = field(default_factory=lambda: deque(maxlen=MOST_BUNDLES))
+    reports: deque[CrashReport] = field(default_factory=lambda: deque(maxlen=MOST_REPORTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Recorder:
     """Used from the pool's loop; nothing here blocks it but `close`, and nothing raises."""
 
     def __init__(self, fleet: Fleet, devices: Sequence[str], shelf: Shelf, about: dict[str, Any]) -> None:
-        """`devices`: their names by slot. `about`: what each bundle says of the pool, `endpoint` among it."""
+        """`devices`: their names by slot. `about`: what each report says of the pool, `endpoint` among it."""
         self._fleet = fleet
         self._devices = devices
         self.shelf = shelf
@@ -92,34 +92,34 @@ class Recorder:
             self._tracks[action.slot].killed = self._sight(slot, now, action.stacks)
 
     def died(self, event: WorkerExited, trace: Trace | None, now: float) -> None:
-        """Makes the bundle. REQUIRES that the core has not heard of it yet, or has given the worker up before."""
+        """Makes the report. REQUIRES that the core has not heard of it yet, or has given the worker up before."""
         try:
             self._died(event.slot, event.incarnation, event.death, trace, now)
         except Exception:  # whatever a dead worker leaves, the pool goes on
-            extra = about("bundle_not_made", slot=event.slot, incarnation=event.incarnation)
-            text = "slot %d: no bundle could be made of incarnation %d"
+            extra = about("crash_report_not_made", slot=event.slot, incarnation=event.incarnation)
+            text = "slot %d: no crash report could be made of incarnation %d"
             log.exception(text, event.slot, event.incarnation, extra=extra)
 
     # --- what it tells ------------------------------------------------------------------------------------------
 
     def has(self, slot: int, incarnation: int) -> bool:
-        bundles = self._tracks[slot].bundles
-        return bool(bundles) and bundles[-1]["incarnation"] == incarnation
+        reports = self._tracks[slot].reports
+        return bool(reports) and reports[-1]["incarnation"] == incarnation
 
-    def bundles(self, slot: int) -> list[Bundle]:
+    def reports(self, slot: int) -> list[CrashReport]:
         """Those in memory, the newest first; then the newest of a former pool, if there is none of this one."""
-        own = list(reversed(self._tracks[slot].bundles))
+        own = list(reversed(self._tracks[slot].reports))
         former = self.shelf.former.get(slot)
         return own or ([] if former is None else [former])
 
     def deaths(self) -> list[dict[str, Any]]:
         """A line each, the newest first: this pool's, and for each slot without any the last of a former pool."""
         own = [death for track in self._tracks for _, death in track.deaths]
-        former = [_line(bundle) for slot, bundle in self.shelf.former.items() if not self._deaths_of(slot)]
+        former = [_line(report) for slot, report in self.shelf.former.items() if not self._deaths_of(slot)]
         return sorted(own + former, key=lambda death: death["died_at"], reverse=True)[:MOST_LISTED]
 
     def folder(self) -> str | None:
-        """Where the bundles are, None where they are kept in memory only."""
+        """Where the reports are, None where they are kept in memory only."""
         return None if self.shelf.folder is None else str(self.shelf.folder)
 
     # --- how ----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Recorder:
         if self._was_asked(slot, killed, trace):
             return
         sight = track.killed or self._sight(slot, now, stacks=False)
-        bundle: Bundle = {
+        report: CrashReport = {
             "format": FORMAT,
             **self._about,
             "slot": number,
@@ -160,9 +160,9 @@ class Recorder:
             "threads": [] if trace is None else list(trace.threads),
             "note": "" if trace is None else trace.note,
         }
-        track.deaths.append((now, _line(bundle)))
-        track.bundles.append(bundle)
-        self.shelf.put(bundle)
+        track.deaths.append((now, _line(report)))
+        track.reports.append(report)
+        self.shelf.put(report)
 
     def _was_asked(self, slot: Slot, killed: _Sight | None, trace: Trace | None) -> bool:
         """Whether the worker ended because the pool, or a person, wanted it to."""
@@ -189,8 +189,8 @@ class Recorder:
         return _Sight(about, stacks)
 
 
-def _line(bundle: Bundle) -> dict[str, Any]:
-    return {key: bundle[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
+def _line(report: CrashReport) -> dict[str, Any]:
+    return {key: report[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
 
 
 def _beat(beat: WorkerBeat, age_s: float) -> dict[str, Any]:

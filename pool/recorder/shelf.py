@@ -1,5 +1,6 @@
-"""The bundles on the disk: JSON, a file each, and what former pools of the same endpoint have left there."""
+"""The crash reports on the disk: JSON, a file each, and what former pools of the same endpoint have left there."""
 
+import contextlib
 import json
 import logging
 import os
@@ -14,17 +15,19 @@ from pool.kept import KeptFiles, read_file
 from pool.logs import about
 from pool.recorder.fault_report import FORMAT as FAULT_FORMAT
 
-__all__ = ["FORMAT", "Bundle", "Shelf"]
+__all__ = ["FORMAT", "CrashReport", "Shelf"]
 
 log = logging.getLogger("pool.recorder")
 
-FORMAT = 1  # of bundles
+FORMAT = 1  # of reports
+NAME = "crash_reports"  # of the folder
+FORMER_NAME = "flight"  # of the same, in version 1
 NEWEST = max(FORMAT, FAULT_FORMAT)  # one row of numbers for all in the folder: the next of either is one above it
 SUFFIX = ".json"
 LARGEST = 4 << 20  # bytes; what is larger is none of ours
 MOST_LISTED = 10_000
 
-Bundle = dict[str, Any]
+CrashReport = dict[str, Any]
 
 _NAME = re.compile(r"\d{8}-\d{6}\.\d{6}-slot(\d{1,9})-\d+\.json", re.ASCII)
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
@@ -53,16 +56,16 @@ class Shelf(KeptFiles):
     def __init__(self, state: Path | None, keep: int, max_bytes: int, endpoint: str) -> None:
         """Keeps at most `keep` files of `max_bytes` together below `state`; none where either is missing.
 
-        The newest bundle of each slot that is there already is read meanwhile, see `former`.
+        The newest report of each slot that is there already is read meanwhile, see `former`.
         """
-        super().__init__(None if state is None else state / "flight", SUFFIX, keep, max_bytes, NEWEST, "recorder")
-        self.former: Mapping[int, Bundle] = {}
-        """By slot: the newest bundle that a former pool of this endpoint has left. Empty until it has been read."""
+        super().__init__(None if state is None else state / NAME, SUFFIX, keep, max_bytes, NEWEST, "crash_reports")
+        self.former: Mapping[int, CrashReport] = {}
+        """By slot: the newest report that a former pool of this endpoint has left. Empty until it has been read."""
         self._endpoint = endpoint
         self._reader: threading.Thread | None = None
         if self.folder is not None:
             # The disk may be slow, or not answer at all: the pool starts without it.
-            self._reader = threading.Thread(target=self._read, args=(self.folder,), name="flight", daemon=True)
+            self._reader = threading.Thread(target=self._read, args=(self.folder,), name="crash reports", daemon=True)
             self._reader.start()
 
     def wait_read(self, timeout_s: float) -> None:
@@ -70,47 +73,49 @@ class Shelf(KeptFiles):
         if self._reader is not None:
             self._reader.join(timeout_s)
 
-    def put(self, bundle: Bundle) -> None:
+    def put(self, report: CrashReport) -> None:
         if self.folder is None:
             return
-        slot, incarnation = bundle["slot"], bundle["incarnation"]
+        slot, incarnation = report["slot"], report["incarnation"]
 
         def tell(_: Path, failure: str | None) -> None:
             if failure is not None:
-                extra = about("bundle_not_kept", slot=slot, incarnation=incarnation, reason=failure)
-                text = "slot %d: the bundle of incarnation %d is not kept: %s"
+                extra = about("crash_report_not_kept", slot=slot, incarnation=incarnation, reason=failure)
+                text = "slot %d: the crash report of incarnation %d is not stored: %s"
                 log.warning(text, slot, incarnation, failure, extra=extra)
 
-        self.write(f"{_stamp()}-slot{slot}-{incarnation}", [json.dumps(bundle, indent=1).encode()], tell)
+        self.write(f"{_stamp()}-slot{slot}-{incarnation}", [json.dumps(report, indent=1).encode()], tell)
 
     def put_fault(self, report: dict[str, Any]) -> None:
-        """The report of the pool's own fault, beside the bundles and within their bounds; the log says where."""
+        """The report of the pool's own fault, beside the reports and within their bounds; the log says where."""
 
         def tell(path: Path, failure: str | None) -> None:
             if failure is None:
-                log.critical("what led to it is written down in %s", path, extra=about("fault_report", path=str(path)))
+                log.critical("the events that led to it are in %s", path, extra=about("fault_report", path=str(path)))
                 return
             extra = about("fault_report_not_kept", reason=failure)
-            log.critical("what led to it is not written down: %s", failure, extra=extra)
+            log.critical("the events that led to it are not stored: %s", failure, extra=extra)
 
         if self.folder is None:
-            tell(Path(), "there is no state folder, or [recorder] keep is 0")
+            tell(Path(), "there is no state folder, or [crash_reports] keep is 0")
             return
         self.write(f"{_stamp()}-pool-{os.getpid()}", [json.dumps(report).encode()], tell)
 
     def _read(self, folder: Path) -> None:
+        with contextlib.suppress(OSError):  # there is none of the former name, or one of this name already
+            folder.with_name(FORMER_NAME).rename(folder)
         try:
             names = sorted(os.listdir(folder), reverse=True)[:MOST_LISTED]
         except OSError:
             return  # there is none yet; whoever writes the first one hears of anything else
-        found: dict[int, Bundle] = {}
+        found: dict[int, CrashReport] = {}
         for name in names:
             match = _NAME.fullmatch(name)
             if match is None or int(match[1]) in found:
                 continue
-            bundle = None if self.newer.has(folder / name) else _bundle(folder / name)
-            if bundle is not None and bundle["slot"] == int(match[1]) and bundle["endpoint"] == self._endpoint:
-                found[bundle["slot"]] = bundle
+            report = None if self.newer.has(folder / name) else _parsed(folder / name)
+            if report is not None and report["slot"] == int(match[1]) and report["endpoint"] == self._endpoint:
+                found[report["slot"]] = report
         self.former = found
 
 
@@ -118,8 +123,8 @@ def _stamp() -> str:
     return datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f")
 
 
-def _bundle(path: Path) -> Bundle | None:
-    """What a file says; None for one that is not a bundle of this format, whatever it is."""
+def _parsed(path: Path) -> CrashReport | None:
+    """What a file says; None for one that is not a report of this format, whatever it is."""
     try:
         data = read_file(path, LARGEST + 1)
         raw: Any = json.loads(data) if data is not None and len(data) <= LARGEST else None

@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.core import events, policy, versions
 from pool.recorder import hot_calls
-from pool.wire import faults, independence, signatures, speed_ups, worker_messages
+from pool.wire import faults, independence, optimizations, signatures, worker_messages
 
 __all__ = ["BadTranscript", "read", "written"]
 
@@ -84,4 +84,4 @@ def _kinds(modules: Iterable[ModuleType]) -> Mapping[str, type]:
     }
 
 
-_KINDS = _kinds((events, hot_calls, policy, versions, faults, independence, signatures, speed_ups, worker_messages))
+_KINDS = _kinds((events, hot_calls, policy, versions, faults, independence, signatures, optimizations, worker_messages))

@@ -3,13 +3,15 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pool.core import Machine
 from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
 from pool.core.fleet import SlotState
-from pool.devices import Device
+from pool.devices import Device, Reading
 from pool.logs import about
+from pool.plan import Answer
 from pool.processes import RESTART_NEEDED
 from pool.recorder import Recorder
 from pool.serve.front import Front, Question
@@ -29,19 +31,21 @@ class Admin:
         self,
         machine: Machine,
         devices: Sequence[Device],
+        readings: Callable[[int], Sequence[Reading]],
         front: Front,
         recorder: Recorder,
         feed: Callable[[Event], None],
         pool: Callable[[], dict[str, Any]],
-        reload: Callable[[Question], None],
+        reload: Callable[[str, str, Answer], None],
         remarks: Callable[[str], list[str]],
     ) -> None:
-        """`feed` tells the core; `pool` is what the status says of the pool as a whole; `reload` answers by itself.
+        """`feed` tells the core; `pool` is what the status says of the pool as a whole; `reload` calls the answer.
 
         `remarks`: what workers have found odd about a model.
         """
         self._machine = machine
         self._devices = devices
+        self._readings = readings
         self._front = front
         self._recorder = recorder
         self._feed = feed
@@ -54,7 +58,7 @@ class Admin:
         try:
             self._answer(question)
         except Exception as error:
-            kind = f"the pool failed at a question: {type(error).__name__}"
+            kind = f"the pool failed to answer this question: {type(error).__name__}"
             what = f"{kind}: {error}"
             if count(self._front.refused, kind):
                 log.error("%s", what, exc_info=error, extra=about("question_failed", reason=what))
@@ -63,10 +67,10 @@ class Admin:
     def _answer(self, question: Question) -> None:
         match question.what:
             case "status":
-                status = pool_status(self._machine, self._devices, time.monotonic(), self._pool())
+                status = pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool())
                 self._front.reply(question, status)
             case "models":
-                away = self._pool()["moved"]["away"]
+                away = self._pool()["failover"]["away"]
                 self._front.reply(question, models_status(self._machine, away, self._remarks))
             case "explain" if question.about.startswith(SLOT):
                 self._explain_slot(question)
@@ -76,11 +80,11 @@ class Admin:
                 self._change_slot(question)
             case "stop" if question.local:
                 self._front.reply(question)
-                self._feed(StopAsked("a client asked for it"))
+                self._feed(StopAsked("a client requested it"))
             case "reload" | "load" | "unload" if question.local:
-                self._reload(question)
+                self._reload(question.what, question.about, partial(self._front.reply, question))
             case "restart" | "drain" | "stop" | "reload" | "load" | "unload":
-                self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
+                self._front.reply(question, error=f"{question.what} is accepted only at the local endpoint")
             case other:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
 
@@ -88,46 +92,48 @@ class Admin:
         """The answer to a restart is the incarnation that is to follow."""
         fleet, (asked, _, how) = self._machine.fleet, question.about.partition(" ")
         if how not in ("", ROLLING):
-            self._front.reply(question, error=f"{how!r:.40} is no way to change a slot")
+            self._front.reply(question, error=f"{how!r:.40} is not a change of a slot")
             return
         if not _is_number(asked):
-            self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
+            self._front.reply(question, error=f"{asked!r:.40} is not a slot number")
             return
         slot, restart = int(asked), question.what == "restart"
-        why = fleet.turnover.cannot_restart(slot) if restart else fleet.turnover.cannot_drain(slot)
+        why = fleet.replacements.cannot_restart(slot) if restart else fleet.replacements.cannot_drain(slot)
         in_vain = restart and any(other.waits_for_release for other in fleet.slots)
         if why is None and in_vain and fleet.slots[slot].state is SlotState.READY:
-            why = f"slot {slot} serves on, and a new worker would not: {RESTART_NEEDED}"
+            why = f"slot {slot} keeps its worker, because a new one could not start: {RESTART_NEEDED}"
         if why is not None:
             self._front.reply(question, error=why)
             return
         incarnation = fleet.slots[slot].worker.incarnation
         extra = about(f"{question.what}_asked", slot=slot, incarnation=incarnation)
-        log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
+        log.info("slot %d: %s requested", slot, question.what, extra=extra)
         follows = fleet.slots[slot].named + 1
         self._feed(RestartAsked(slot, sparing=how == ROLLING) if restart else DrainAsked(slot))
         self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
 
     def _explain(self, question: Question) -> None:
-        story = self._machine.explain(question.about)
-        if story is None:
+        history = self._machine.explain(question.about)
+        if history is None:
             asked = f"this pool knows no job {question.about!r:.40}"
-            self._front.reply(question, error=f"{asked}; it remembers only the most recent jobs, by its own numbers")
+            self._front.reply(question, error=f"{asked}; it remembers only recent jobs, by its own numbers")
         else:
-            self._front.reply(question, story if question.about else {**story, "deaths": self._recorder.deaths()})
+            self._front.reply(question, history if question.about else {**history, "deaths": self._recorder.deaths()})
 
     def _explain_slot(self, question: Question) -> None:
         """A worker's output may have anything in it, so it is told to this machine alone."""
         asked, slots = question.about.removeprefix(SLOT), self._machine.fleet.slots
         if not question.local:
-            self._front.reply(question, error="what became of a slot's workers is told at the local endpoint only")
+            self._front.reply(question, error="crash reports are shown only at the local endpoint")
         elif not (_is_number(asked) and int(asked) < len(slots)):
             self._front.reply(question, error=f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
         else:
             number = int(asked)
             told = {
-                "slot": slot_status(self._machine, number, self._devices[number], time.monotonic()),
-                "bundles": self._recorder.bundles(number),
+                "slot": slot_status(
+                    self._machine, self._devices[number], number, self._readings(number), time.monotonic()
+                ),
+                "crash_reports": self._recorder.reports(number),
                 "folder": self._recorder.folder(),
             }
             self._front.reply(question, told)

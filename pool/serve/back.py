@@ -34,6 +34,7 @@ from pool.core.events import (
     WorkerHello,
     WorkerReady,
 )
+from pool.core.fleet import WorkerId
 from pool.logs import about
 from pool.serve import gate
 from pool.serve.handouts import Handouts
@@ -64,7 +65,6 @@ STRANGER_HEADER_BYTES = 1024
 MOST_PIDS, MOST_GPUS, MOST_BYTES = 1024, 256, 1 << 50  # the next worker is told of them
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
-WorkerId = tuple[int, int]  # slot, incarnation
 Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
 Ended: TypeAlias = tuple[tuple[int, int, int, int], Sequence[object], dict[int, Failure], float, float]
 """Of a batch: slot, incarnation, lane and its number; the answer of each part; why others have none; run_s, fetch_s."""
@@ -143,7 +143,7 @@ class Back:
                 payloads += (buffers[position : position + each] if each else None,)
                 position += each
             failures = _failures(done) if done.failures else {}
-            if self._handouts.tenants:
+            if self._handouts.regions:
                 self._handouts.ended((slot, incarnation), done.batch)
             return (slot, incarnation, lane, done.batch), payloads, failures, done.run_s, done.fetch_s
         except BadFrame as error:
@@ -284,10 +284,10 @@ class Back:
                 buffers += cut
                 rows += (part.rows,)
                 whole = whole and cut is inputs.buffers
-                lent_to = lent_to or inputs.tenancy is not None
+                lent_to = lent_to or inputs.regions is not None
         except Exception as error:
             raise self._unsayable(batch, error) from error
-        lent, rooms = self._handouts.begun(worker, batch.number, parts, buffers) if lent_to else ((), ())
+        lent, spaces = self._handouts.begun(worker, batch.number, parts, buffers) if lent_to else ((), ())
         if peer not in self._calls:
             self._calls[peer] = LaneCalls()
         calls = self._calls[peer]
@@ -303,7 +303,7 @@ class Back:
             batch.padded,
             batch.joined,
             lent,
-            rooms,
+            spaces,
             batch.microbatch if batch.padded > batch.microbatch else 0,
             batch.owner,
             halves,
@@ -312,7 +312,7 @@ class Back:
         )
         sent = False
         try:
-            # `begun` has left no LentBuffer among them.
+            # `begun` has left no Region among them.
             frames = run.to_frames(self._instance, [table, *(_in_frames(buffers) if halves else buffers)])
         except Exception as error:
             raise self._unsayable(batch, error) from error
@@ -326,7 +326,7 @@ class Back:
         return sent
 
     def _unsayable(self, batch: Batch, error: Exception) -> CannotSay:
-        kind = f"the pool failed when it wrote the run of a job: {type(error).__name__}"
+        kind = f"the pool failed when it sent a job to a worker: {type(error).__name__}"
         what = f"{kind}: {error}"
         if count(self.dropped, kind):
             extra = about("run_not_written", slot=batch.slot, batch=batch.number, reason=what)

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import zmq
 
-from pool.serve.arenas import Arenas
 from pool.serve.layouts import Layout, form_of, read
 from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
 from pool.serve.rows import Inputs, Whole
+from pool.serve.shared_memory import SharedMemory
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, NAMES_BYTES, TABLE_BYTES, Names, call_bytes
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.jobs import Submit
@@ -67,13 +67,13 @@ class Calls:
         if not self._last < submit.call:
             raise BadFrame(f"call {submit.call} after call {self._last}: no number is used again")
         if len(known) >= MOST_CALLS:
-            raise BadFrame(f"{len(known) + 1} calls, at most {MOST_CALLS} are kept of one client")
+            raise BadFrame(f"{len(known) + 1} calls; the pool keeps at most {MOST_CALLS} of one client")
         if len(submit.table) > TABLE_BYTES:
-            raise BadFrame(f"a table of {len(submit.table)} bytes, at most {TABLE_BYTES} are read")
+            raise BadFrame(f"a table of {len(submit.table)} bytes; at most {TABLE_BYTES} are allowed")
         call = _call(unpack(Names, submit.names, NAMES_BYTES), bytes(submit.table), local)
         if self.size_bytes + call.size_bytes > CALLS_BYTES:
             held = f"its calls take {self.size_bytes} bytes and this one {call.size_bytes}"
-            raise BadFrame(f"{held}, at most {CALLS_BYTES} are kept of one client")
+            raise BadFrame(f"{held}; the pool keeps at most {CALLS_BYTES} of one client")
         known[submit.call] = call
         self._last = submit.call
         self.size_bytes += call.size_bytes
@@ -110,7 +110,7 @@ def inputs_of(
     call: Call,
     buffers: Sequence[Whole],
     frames: Sequence[zmq.Frame],
-    arenas: Arenas,
+    shared_memory: SharedMemory,
     released: Callable[[bytes, int], None],
 ) -> Inputs:
     """What the core is handed with a job. `frames`: of the message, which hold the `buffers`.
@@ -124,15 +124,15 @@ def inputs_of(
         counts = "them" if call.names.counted else "none"
         raise BadFrame(f"{submit.rows or 'no'} rows in a call that counts {counts}")
     size_bytes = sum(map(len, frames)) + FRAME_BYTES * len(frames) + VIEW_BYTES * len(buffers) + call.size_bytes
-    is_lent, tenancy = submit.lent or submit.room is not None, None
+    is_lent, regions = submit.lent or submit.space is not None, None
     if is_lent:
-        buffers, lent_in, room = arenas.buffers(client, submit.lent, submit.room, buffers)
+        buffers, lent_in, space = shared_memory.buffers(client, submit.lent, submit.space, buffers)
         size_bytes += sum([LENT_BYTES + each.size_bytes for each in submit.lent])
     if call.layout is not None:
         call.layout.check(submit.rows or 0, buffers)
     if is_lent:
-        tenancy = arenas.tenancy(lent_in, room, lambda: released(client, submit.job))
-    return Inputs(call.table, buffers, call.layout, submit.rows, call.asked, tenancy, size_bytes, call.form)
+        regions = shared_memory.regions(lent_in, space, lambda: released(client, submit.job))
+    return Inputs(call.table, buffers, call.layout, submit.rows, call.asked, regions, size_bytes, call.form)
 
 
 def _check_numbers(submit: Submit) -> None:
@@ -148,11 +148,11 @@ def _check_names(names: Names) -> None:
     outputs = names.outputs
     for name in (names.model, names.signature, names.device, names.version):
         if isinstance(name, str) and len(name) > NAME_CHARS:
-            raise BadFrame(f"a name of {len(name)} characters, at most {NAME_CHARS} are taken")
+            raise BadFrame(f"a name of {len(name)} characters; at most {NAME_CHARS} are allowed")
     if outputs:
         if len(outputs) > MOST_OUTPUTS:
-            raise BadFrame(f"{len(outputs)} outputs, at most {MOST_OUTPUTS} are taken")
+            raise BadFrame(f"{len(outputs)} outputs; at most {MOST_OUTPUTS} are allowed")
         if len(set(outputs)) < len(outputs):
             raise BadFrame(f"{len(outputs) - len(set(outputs))} of its outputs are named twice")
         if max(map(len, outputs)) > NAME_CHARS:
-            raise BadFrame(f"an output's name of {max(map(len, outputs))} characters, at most {NAME_CHARS} are taken")
+            raise BadFrame(f"an output's name of {max(map(len, outputs))} characters; at most {NAME_CHARS} are allowed")

@@ -11,9 +11,9 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from pool.serve.arenas import Tenancy
 from pool.serve.calls import Calls
 from pool.serve.repeats import Reading
+from pool.serve.shared_memory import JobRegions
 from pool.wire.client_messages import Opened
 
 __all__ = ["LOOK_S", "Address", "Client", "Clients"]
@@ -26,16 +26,16 @@ Address = tuple[int, bytes]  # which of the sockets, and the routing id there
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """`name`: its number, as bytes. `owed`: the jobs that it has no answer to, and where each lies in arenas.
+    """`name`: its number, as bytes. `owed`: the jobs that it has no answer to, and where each lies in segments.
 
     `comparing`: those of them that are compared with quarantined ones first. `terms`: the last that it was told of.
     """
 
     name: bytes
     address: Address
-    terms: Opened | None = None
+    terms: Opened
     calls: Calls = field(default_factory=Calls)
-    owed: dict[int, Tenancy | None] = field(default_factory=dict)
+    owed: dict[int, JobRegions | None] = field(default_factory=dict)
     comparing: dict[int, Reading] = field(default_factory=dict)
     heard_at: float = 0.0  # in time that the pool was awake
 
@@ -44,35 +44,35 @@ class Client:
 
         `quietly`: then it hears of that in another way. Where somebody does, it is told later.
         """
-        tenancy = self.owed.pop(job, None)
-        if tenancy is None:
+        regions = self.owed.pop(job, None)
+        if regions is None:
             return True
-        last = tenancy.is_last
-        tenancy.quiet = quietly and last
-        tenancy.let_go()
+        last = regions.is_last
+        regions.quiet = quietly and last
+        regions.let_go()
         return last
 
     def forget(self) -> None:
         """It is gone, and is told of nothing any more."""
         for reading in self.comparing.values():
             reading.give_up()
-        for tenancy in self.owed.values():
-            if tenancy is not None:
-                tenancy.quiet = True
-                tenancy.let_go()
+        for regions in self.owed.values():
+            if regions is not None:
+                regions.quiet = True
+                regions.let_go()
         self.owed, self.comparing, self.calls = {}, {}, Calls()
 
 
 class Clients:
     """The numbers count from 1, and none is given twice."""
 
-    def __init__(self, silence_s: float) -> None:
-        """A client that was not heard of for `silence_s` seconds is silent."""
+    def __init__(self, silence_s: float, terms: Opened) -> None:
+        """A client that was not heard of for `silence_s` seconds is silent. `terms`: the first, that all may know."""
         self.at: dict[Address, Client] = {}
         """To be read: who is where."""
         self.named: dict[bytes, Client] = {}
         """To be read: whose name it is; who was forgotten has none."""
-        self._silence_s = silence_s
+        self._silence_s, self._terms = silence_s, terms
         self._last = 0
         self._resting: OrderedDict[Client, None] = OrderedDict()  # known by name alone, until they are heard of again
         self._heard: OrderedDict[Client, None] = OrderedDict()  # the one not heard of for longest is first
@@ -85,13 +85,14 @@ class Clients:
         client = self.at.get(address)
         if client is None:
             self._last += 1
-            client = self.at[address] = Client(self._last.to_bytes(8, "big"), address)
+            client = self.at[address] = Client(self._last.to_bytes(8, "big"), address, self._terms)
             self.named[client.name] = client
         return client
 
     def rest(self, client: Client) -> None:
         """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
         self._heard.pop(client, None)
+        client.terms = self._terms
         if client.name in self.named:
             self._resting[client] = None
             if len(self._resting) > MOST_RESTING:

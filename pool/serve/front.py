@@ -24,11 +24,10 @@ from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.logs import about, callers
 from pool.serve import gate
-from pool.serve.arenas import Arenas
 from pool.serve.calls import Call, inputs_of
 from pool.serve.clients import LOOK_S, Address, Client, Clients
 from pool.serve.inbox import MOST_FRAMES, Inbox
-from pool.serve.lender import Lender
+from pool.serve.memory_listener import MemoryListener
 from pool.serve.outbox import RETRY_S, Outboxes
 from pool.serve.payload import VIEW_BYTES, Payload
 from pool.serve.pipes import Pipes
@@ -37,6 +36,7 @@ from pool.serve.refusals import count
 from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
+from pool.serve.shared_memory import SharedMemory
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
@@ -89,7 +89,7 @@ class Front:
         opened: wire.Opened,
         instance: bytes,
         most_replies: int,
-        arenas: Arenas,
+        shared_memory: SharedMemory,
         turn: Alarm,
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
@@ -102,15 +102,14 @@ class Front:
         self._instance = instance
         self._opened = opened
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
-        self._first = opened
         self.inboxes: list[Inbox] = []
         self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
-        self._clients = Clients(SILENCE_S)
-        self._arenas = arenas
+        self._clients = Clients(SILENCE_S, opened)
+        self._shared_memory = shared_memory
         self._turn = turn
-        self._lender: Lender | None = None
+        self._memory_listener: MemoryListener | None = None
         self._repeats = Repeats()
         # With the digest, and when it came.
         self._compared: deque[tuple[Client, wire.Submit, Call, Inputs, bytes, float]] = deque()
@@ -137,7 +136,7 @@ class Front:
 
     def lend(self, path: Path) -> None:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
-        self._lender = Lender(path, self._arenas, self.refused)
+        self._memory_listener = MemoryListener(path, self._shared_memory, self.refused)
 
     def bind_remote(self, endpoint: str) -> None:
         """Opens a TCP endpoint of this machine; what comes from there may submit and ask, not stop the pool."""
@@ -225,15 +224,15 @@ class Front:
             each.close()
         for inbox in self.inboxes:
             inbox.socket.close()
-        if self._lender is not None:
-            self._lender.close()
-        self._arenas.close()
+        if self._memory_listener is not None:
+            self._memory_listener.close()
+        self._shared_memory.close()
 
     # --- in -----------------------------------------------------------------------------------------------------
 
     def fds(self) -> Sequence[int]:
         """Descriptors that are readable when a client wants memory, has gone, or may have room for an answer."""
-        return [self._pipes.fd] if self._lender is None else [self._pipes.fd, self._lender.fd]
+        return [self._pipes.fd] if self._memory_listener is None else [self._pipes.fd, self._memory_listener.fd]
 
     def on_readable(self) -> None:
         """`tend` does what it is about, and tells of clients that have gone."""
@@ -241,12 +240,12 @@ class Front:
             self._outboxes.hurry()
             self._turn.soon()
         self._pipes.drain()
-        if self._lender is None:
+        if self._memory_listener is None:
             return
-        for name in self._lender.turn():
+        for name in self._memory_listener.turn():
             if (client := self._clients.named.get(name)) is not None:
                 self._ends(client, self._gone.get(client))
-        if self._lender.pauses:
+        if self._memory_listener.pauses:
             self._turn.soon()
 
     def heard(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Arrival | Event | None:
@@ -264,7 +263,6 @@ class Front:
             message = envelope.message
             if client is None:
                 client = self._clients.find(address)
-                client.terms = self._first
             self._clients.heard(client, now)
             if self._turn.instant > now + LOOK_S:  # it need not be told with each message
                 self._turn.by(now + LOOK_S)
@@ -298,8 +296,8 @@ class Front:
 
     def _tell_terms(self, client: Client) -> None:
         opened = self._opened
-        if self._lender is not None and self._is_local(client):
-            opened = replace(opened, ticket=self._lender.ticket(client.name))
+        if self._memory_listener is not None and self._is_local(client):
+            opened = replace(opened, ticket=self._memory_listener.ticket(client.name))
         self._say(client, opened)
 
     def _event(self, client: Client, message: Message) -> Event | None:
@@ -321,7 +319,7 @@ class Front:
                 question = Question(client.name, request, what, about, self._is_local(client))
                 self._turn.soon()
                 if not self._questions.add(question):
-                    self.reply(question, error=f"{MOST_WAITING} questions of this client wait for their answers")
+                    self.reply(question, error=f"{MOST_WAITING} questions of this client already wait for answers")
             case wire.Close():
                 self._forget(client)
                 self._clients.forget(client)
@@ -366,11 +364,11 @@ class Front:
             self._released(client, submit.job)
             return None
         try:
-            inputs = inputs_of(client.name, submit, call, buffers, frames, self._arenas, self._let_go)
+            inputs = inputs_of(client.name, submit, call, buffers, frames, self._shared_memory, self._let_go)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
-        client.owed[submit.job] = inputs.tenancy
+        client.owed[submit.job] = inputs.regions
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
             return None
@@ -391,7 +389,7 @@ class Front:
         )
         self._turn.soon()
         if reading is None:
-            text = "too many jobs are being compared with quarantined ones"
+            text = "the pool is already comparing too many jobs with quarantined ones"
             self._fail(client, submit.job, Fault.OVERLOADED, text, COMPARED_S)
         else:
             client.comparing[submit.job] = reading
@@ -441,7 +439,9 @@ class Front:
         if count(self.refused, kind):
             extra = about("client_dropped", reason=f"{kind}: {error}")
             log.error("dropped a client: %s: %s", kind, error, exc_info=error, extra=extra)
-        self._ends(client, wire.Refusal("an error of the pool's own, which its log has; this client was dropped"))
+        self._ends(
+            client, wire.Refusal("an internal error of the pool; its log has the details, and this client was dropped")
+        )
 
     def _ends(self, client: Client, last_word: LastWord | None) -> None:
         """`tend` tells that it is gone."""
@@ -484,7 +484,7 @@ class Front:
         try:
             frames = letter.to_frames(self._instance, letter.payload)
         except Exception as error:
-            self._drop(client, error, "said Results to it")
+            self._drop(client, error, "sent results to it")
         else:
             self._send(client, frames)
 
@@ -507,7 +507,7 @@ class Front:
         try:
             payload = packed(value)
         except Exception as failed:
-            self._drop(client, failed, "packed its answer to a question")
+            self._drop(client, failed, "packed the answer to its question")
             return
         self._say(client, wire.Answer(question.request, error), [payload])
 
@@ -524,7 +524,7 @@ class Front:
         try:
             frames = encode(message, self._instance, payload)
         except Exception as error:
-            self._drop(client, error, f"said {type(message).__name__} to it")
+            self._drop(client, error, f"sent {type(message).__name__} to it")
             return
         self._send(client, frames)
 
@@ -539,7 +539,7 @@ class Front:
         for given_up in self._outboxes.add(name, frames):
             # A farewell would have it send everything again, and not read that either.
             if (unread := self._clients.named.get(given_up)) is not None:
-                self._ends(unread, wire.Refusal("this client does not read its answers and was dropped"))
+                self._ends(unread, wire.Refusal("the pool dropped this client because it does not read its answers"))
         if (retry := self._outboxes.next_try()) is not None:
             self._turn.by(retry)
 
@@ -564,29 +564,28 @@ class Front:
         yield from self._arrivals(now)
         self._outboxes.flush(self._try_send, now)
         self._pipes.is_waited_for = bool(self._outboxes)
-        if self._lender is not None:
-            self._lender.look(now)
+        if self._memory_listener is not None:
+            self._memory_listener.look(now)
         for client in self._clients.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
             waits = bool(client.owed) or client.name in self._outboxes
-            if not waits and self._lender is not None and self._lender.is_connected(client.name):
+            if not waits and self._memory_listener is not None and self._memory_listener.is_connected(client.name):
                 self._clients.heard(client, now)  # it keeps what it was lent, and its connection tells when it goes
                 continue
-            silent = f"nothing was heard of this client for {SILENCE_S:g} s, so its jobs were cancelled"
+            silent = f"the pool heard nothing from this client for {SILENCE_S:g} s and cancelled its jobs"
             self._gone.setdefault(client, wire.Farewell(silent, unread=False) if waits else None)
         while self._gone:
             client, last_word = self._gone.popitem()
             self._forget(client)
             self._clients.rest(client)
-            client.terms = self._first
             if last_word is not None:
                 self._dismiss(client, last_word, now)
             yield ClientGone(client.name)
             self._pipes.forget(client.name)
         if self._gone or self._questions or self._repeats or self._compared:
             self._turn.soon()
-        lender = None if self._lender is None else self._lender.next_look(now)
-        for instant in (lender, self._outboxes.next_try(), self._clients.next_look(now)):
+        listener = None if self._memory_listener is None else self._memory_listener.next_look(now)
+        for instant in (listener, self._outboxes.next_try(), self._clients.next_look(now)):
             if instant is not None:
                 self._turn.by(instant)
 
@@ -603,8 +602,8 @@ class Front:
         """All but its name."""
         client.forget()
         self._compared = deque(each for each in self._compared if each[0] is not client)
-        if self._lender is not None:
-            self._lender.forget(client.name)
+        if self._memory_listener is not None:
+            self._memory_listener.forget(client.name)
         self._outboxes.forget(client.name)
         self._pipes.forget(client.name)
         self._questions.forget(client.name)

@@ -30,7 +30,7 @@ log = logging.getLogger("pool.gate")
 BACKLOG = 100
 LOOK_S = 0.1  # how often a shut one looks whether it can open
 SHOWN_OUT_A_TURN = 64
-REFUSAL = "a connection, because file descriptors run short"
+REFUSAL = "a connection, because file descriptors run out"
 
 
 class Gate:
@@ -91,7 +91,7 @@ class Gate:
         if not self.is_shut and left < spare and self._is_known:
             self._shut()
             extra = about("connections_refused", endpoint=self._endpoint, left=left)
-            said = "%d file descriptors are left: %s takes no connection until %d are free; a higher `ulimit -n` helps"
+            said = "only %d file descriptors are left: %s accepts no connection until %d are free; raise `ulimit -n`"
             log.warning(said, left, self._endpoint, spare, extra=extra)
         elif self.is_shut and left >= spare:
             self._open()

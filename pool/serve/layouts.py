@@ -58,7 +58,7 @@ class Layout:
             elif len(buffer) != size_bytes:
                 raise BadFrame(f"{column.what}: {len(buffer)} bytes where {rows} rows have {size_bytes}")
         if not self.row_bytes and rows > MOST_EMPTY_ROWS:
-            raise BadFrame(f"it has {rows} rows without a byte in them, and at most {MOST_EMPTY_ROWS} are taken")
+            raise BadFrame(f"it has {rows} rows without a byte in them; at most {MOST_EMPTY_ROWS} are allowed")
 
 
 def _check_strings(column: Column, rows: int, buffer: memoryview) -> None:
@@ -71,7 +71,7 @@ def _check_strings(column: Column, rows: int, buffer: memoryview) -> None:
 
 
 def memory_of(buffer: Any) -> memoryview:
-    """Of a buffer that shares a frame with others, has one of its own, or lies in an arena."""
+    """Of a buffer that shares a frame with others, has one of its own, or lies in a segment."""
     return buffer if type(buffer) is memoryview else buffer.buffer
 
 
@@ -90,7 +90,7 @@ def read(table: bytes) -> Layout:
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise BadFrame(f"its table is not msgpack: {type(error).__name__}") from None
     if type(raw) is not tuple or len(raw) != 1 or type(raw[0]) is not tuple:
-        raise BadFrame("its table is no table")
+        raise BadFrame("its table is not a list of tensors")
     if not 1 <= len(raw[0]) <= MOST_TENSORS:
         raise BadFrame(f"it has rows and {len(raw[0])} tensors")
     columns = tuple([_column(header) for header in raw[0]])
@@ -99,10 +99,10 @@ def read(table: bytes) -> Layout:
 
 def _column(header: object) -> Column:
     if type(header) is not tuple or len(header) != 4:
-        raise BadFrame("its table has something that is no tensor")
+        raise BadFrame("its table has an entry that is not a tensor")
     name, dtype, shape, weak = header
     if type(name) is not str or type(dtype) is not str or type(shape) is not tuple or type(weak) is not bool:
-        raise BadFrame("its table has something that is no tensor")
+        raise BadFrame("its table has an entry that is not a tensor")
     where = f"input {name!r:.80}"
     strings = dtype == STRING
     item_bytes = END_BYTES if strings else ITEM_BYTES.get(dtype)

@@ -2,6 +2,7 @@
 
 import logging
 
+from pool.core.fleet import WorkerId
 from pool.logs import about
 from pool.wire.worker_messages import Remark
 
@@ -11,8 +12,6 @@ log = logging.getLogger("pool")
 
 MOST_KEPT = 64  # of a worker
 MOST_CHARS = 1000
-
-WorkerId = tuple[int, int]  # slot, incarnation
 
 
 class Remarks:

@@ -31,9 +31,9 @@ class Reading:
         self._then = then
         self._steps = _digested(inputs)
         self.is_over = False
-        self._tenancy = inputs.tenancy
-        if self._tenancy is not None:
-            self._tenancy.hold()
+        self._regions = inputs.regions
+        if self._regions is not None:
+            self._regions.hold()
 
     def step(self) -> bool:
         """Reads `STEP_BYTES` at most; whether that was all. Nothing is read of one that was given up."""
@@ -51,9 +51,9 @@ class Reading:
         """Nobody wants to know any more."""
         self.is_over = True
         self._steps.close()
-        tenancy, self._tenancy = self._tenancy, None
-        if tenancy is not None:
-            tenancy.let_go()
+        regions, self._regions = self._regions, None
+        if regions is not None:
+            regions.let_go()
 
 
 class Repeats:
@@ -108,7 +108,7 @@ class Repeats:
         left_s = REMEMBERED_S - (now - instant)
         return (
             f"the same inputs were quarantined {now - instant:.0f} s ago, because they killed their workers;"
-            f" they can be tried again in {left_s:.0f} s"
+            f" you can try them again in {left_s:.0f} s"
         )
 
     def _forget(self, now: float) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import zmq
 
-from pool.serve.arenas import LentBuffer, Tenancy
 from pool.serve.layouts import Column, Layout, memory_of
+from pool.serve.shared_memory import JobRegions, Region
 from pool.wire.dtypes import END_BYTES
 
 __all__ = ["COPIED_BYTES", "Cut", "Halves", "Inputs", "Whole", "cut_strings"]
@@ -30,16 +30,16 @@ class Halves:
         return b"".join((self.ends, self.blob))
 
 
-Cut = LentBuffer | Halves | bytes | memoryview
-Whole = LentBuffer | zmq.Frame | memoryview
-"""As it came: in an arena, in a frame of its own, or in the first frame of its message."""
+Cut = Region | Halves | bytes | memoryview
+Whole = Region | zmq.Frame | memoryview
+"""As it came: in a segment, in a frame of its own, or in the first frame of its message."""
 
 
 @dataclass(slots=True)  # not frozen: one is made for every job, and a frozen one takes five times as long
 class Inputs:
     """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows.
 
-    `asked`: model, version, signature and outputs as the client named them. `tenancy`: of one that lies in arenas.
+    `asked`: model, version, signature and outputs as the client named them. `regions`: of one that lies in segments.
     `size_bytes`, `form`: as the core is told of them.
     """
 
@@ -48,7 +48,7 @@ class Inputs:
     layout: Layout | None
     rows: int | None
     asked: tuple[str, int | str | None, str | None, tuple[str, ...] | None] = ("", None, None, None)
-    tenancy: Tenancy | None = None
+    regions: JobRegions | None = None
     size_bytes: int = 0
     form: bytes = b""
 
@@ -59,7 +59,7 @@ class Inputs:
         cut = self.cut(start, start + rows)
         plain = [each.joined() if isinstance(each, Halves) else each for each in cut]
         buffers = [memoryview(each) if isinstance(each, bytes) else each for each in plain]
-        return Inputs(self.table, buffers, self.layout, rows, self.asked, self.tenancy)
+        return Inputs(self.table, buffers, self.layout, rows, self.asked, self.regions)
 
     def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | Cut]":
         """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""
@@ -77,7 +77,7 @@ def _cut(buffer: Whole, column: Column, rows: int, start: int, stop: int) -> Cut
     if column.strings:
         return cut_strings(memory_of(buffer), column, rows, start, stop)
     begin, end = start * column.row_bytes, stop * column.row_bytes
-    return buffer.cut(begin, end) if isinstance(buffer, LentBuffer) else memory_of(buffer)[begin:end]
+    return buffer.cut(begin, end) if isinstance(buffer, Region) else memory_of(buffer)[begin:end]
 
 
 def cut_strings(buffer: memoryview, column: Column, rows: int, start: int, stop: int) -> Halves | bytes:

@@ -40,15 +40,15 @@ from pool.core.events import (
     WorkerMeasured,
 )
 from pool.core.fleet import SlotState
-from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.devices import GpuMonitor
+from pool.endpoint import MEMORY_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.kept import KeptJob, Quarantine
 from pool.logs import about
 from pool.loop import Doorbell, Loop, Watch, descriptors
 from pool.plan import Footprints, Plan, Reconciler, Source
-from pool.processes import Supervisor
+from pool.processes import Supervisor, inherited
 from pool.recorder import Recorder, Shelf, fault_report
 from pool.serve.admin import Admin
-from pool.serve.arenas import Arena, Arenas, Tenancy
 from pool.serve.back import Back
 from pool.serve.front import Front
 from pool.serve.gate import Gates
@@ -58,12 +58,13 @@ from pool.serve.loop import CoreFault, Way
 from pool.serve.payload import owned
 from pool.serve.planted import planted
 from pool.serve.rows import Inputs
+from pool.serve.shared_memory import JobRegions, Segment, SharedMemory
 from pool.serve.signal_pipe import SignalPipe
 from pool.serve.slot_log import SlotLog
 from pool.serve.status import resident_bytes, restart_needed
 from pool.systemd import Notifier
 from pool.wire import client_messages as wire
-from pool.wire.arena import Grant
+from pool.wire.segment import Grant
 from pool.wire.worker_messages import DeviceHeld, Welcome
 
 __all__ = ["BrokeDown", "Service"]
@@ -110,11 +111,11 @@ class Service:
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
-        self._kept: deque[Tenancy | None] = deque()  # of jobs that are on the disk; filled by the threads that write
+        self._kept: deque[JobRegions | None] = deque()  # of jobs that are on the disk; filled by the threads that write
         self._written = Doorbell()  # which they ring
         self._alarms = Alarms()
         self._front_turn = self._alarms.alarm(self._tend_front)
-        self._arenas_turn = self._alarms.alarm(self._tell_of_arenas)
+        self._memory_turn = self._alarms.alarm(self._tell_of_segments)
         self._core_turn = self._alarms.alarm(self._tick)
         self._plan_turn = self._alarms.alarm(self._tend_plan)
         self._notifier_turn = self._alarms.alarm(self._tell_alive)
@@ -132,7 +133,6 @@ class Service:
             notifier,
             feed=self._feed,
             adopt=self._adopt,
-            reply=lambda question, value, error: self._front.reply(question, value, error),
             is_lost=self._is_lost,
             turn=self._plan_turn,
         )
@@ -140,7 +140,7 @@ class Service:
         self._recorder = Recorder(
             self._machine.fleet,
             [device.label for device in plan.devices],
-            Shelf(plan.state, plan.settings.recorder.keep, plan.settings.recorder.max_bytes, plan.endpoint),
+            Shelf(plan.state, plan.settings.crash_reports.keep, plan.settings.crash_reports.max_bytes, plan.endpoint),
             self._whose,
         )
         self._tell = Way(planted(self._machine, environ), self._prepare, self._recorder.ran, self._act, self._unsent)
@@ -161,19 +161,19 @@ class Service:
         Raises `EndpointInUse`, `InvalidConfig`, or `OSError` for an endpoint that cannot be opened.
         """
         path = ipc_path(self._plan.endpoint)
-        workers_path, arenas_path = (path.with_name(path.name + suffix) for suffix in (WORKERS_SUFFIX, ARENAS_SUFFIX))
+        workers_path, memory_path = (path.with_name(path.name + suffix) for suffix in (WORKERS_SUFFIX, MEMORY_SUFFIX))
         prepare_folder(path)
         descriptors.allow_all()
         # The signals come first and go last: none may end this process between a file and its removal.
         with SignalPipe(self._signals) as pipe:
             lock = EndpointLock(path)
             try:
-                self._serve(path, workers_path, arenas_path, pipe, parent_fd)
+                self._serve(path, workers_path, memory_path, pipe, parent_fd)
             finally:
                 if not lock.is_displaced():
                     path.unlink(missing_ok=True)
                     workers_path.unlink(missing_ok=True)
-                    arenas_path.unlink(missing_ok=True)
+                    memory_path.unlink(missing_ok=True)
                 lock.release()
                 self._notifier.close()
         ended = self._broken or self._stopped
@@ -181,23 +181,25 @@ class Service:
         return ended
 
     def _serve(
-        self, path: Path, workers_path: Path, arenas_path: Path, pipe: SignalPipe, parent_fd: int | None
+        self, path: Path, workers_path: Path, memory_path: Path, pipe: SignalPipe, parent_fd: int | None
     ) -> None:
         policy = self._plan.policy
         with zmq.Context() as context, closing(self._loop()) as loop:
-            arena = self._plan.settings.arena
-            self._arenas = Arenas(arena.max_bytes or 0, arena.client_max_bytes, self._arenas_turn.soon)
-            self._handouts = Handouts(self._hand, self._end_arena)
+            lent = self._plan.settings.shared_memory
+            self._shared_memory = SharedMemory(lent.max_bytes or 0, lent.client_max_bytes, self._memory_turn.soon)
+            self._handouts = Handouts(self._hand, self._end_segment)
             self._back = Back(context, workers_path, self._instance, self._handouts, self._device_held)
             self._front = Front(
                 context,
                 self._opened(),
                 self._instance,
                 policy.max_jobs,
-                self._arenas,
+                self._shared_memory,
                 self._front_turn,
             )
             self._tell.front, self._tell.back = self._front, self._back
+            asks_nvml = policy.device_free_timeout_s > 0
+            self._gpu_monitor = GpuMonitor(self._plan.devices, inherited(self._environ), loop, asks_nvml)
             self._supervisor = Supervisor(
                 self._plan.devices,
                 self._back.endpoint,
@@ -207,11 +209,13 @@ class Service:
                 policy.device_free_timeout_s,
                 loop,
                 self._feed,
+                self._gpu_monitor,
                 self._plan.cores,
             )
             self._admin = Admin(
                 self._machine,
                 self._plan.devices,
+                self._gpu_monitor.readings,
                 self._front,
                 self._recorder,
                 self._feed,
@@ -221,7 +225,7 @@ class Service:
             )
             try:
                 self._front.bind_local(path)
-                self._front.lend(arenas_path)
+                self._front.lend(memory_path)
                 for endpoint in self._plan.settings.pool.listen:
                     self._front.bind_remote(endpoint)
                 try:
@@ -235,7 +239,7 @@ class Service:
             finally:
                 self._front.close()
                 self._back.close()
-                self._supervisor.close()
+                self._gpu_monitor.close()
                 self._quarantine.close(DISK_S)
                 self._footprints.close(DISK_S)
                 self._recorder.shelf.close(DISK_S)
@@ -248,7 +252,7 @@ class Service:
 
     def _loop(self) -> Loop:
         """All that is read in a turn is dispatched at once."""
-        return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._tell.dispatch)
+        return Loop(Watch(self._plan.settings.advanced.spin_us * 1e-6), self._alarms, self._tell.dispatch)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
@@ -279,7 +283,7 @@ class Service:
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
         loop.unregister(parent_fd)
         for _ in range(2):  # at once: nobody is left who wants a drain
-            self._feed(StopAsked("the program that started this pool is gone"))
+            self._feed(StopAsked("the program that started this pool has ended"))
 
     def _tend_front(self) -> None:
         if (question := self._front.next_question()) is not None:
@@ -292,10 +296,10 @@ class Service:
                 self._feed(heard)
         self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
 
-    def _tell_of_arenas(self) -> None:
-        self._handouts.closed(self._arenas.closed())
+    def _tell_of_segments(self) -> None:
+        self._handouts.closed(self._shared_memory.closed())
         if self._handouts.is_behind:
-            self._arenas_turn.by(time.monotonic() + TELL_S)
+            self._memory_turn.by(time.monotonic() + TELL_S)
 
     def _tick(self) -> None:
         """Each event lets the core's timers fire as well, so mostly there is nothing left to do."""
@@ -328,11 +332,11 @@ class Service:
         if held is not None:
             self._feed(WorkerMeasured(beat.slot, beat.incarnation, held))  # it comes after the beat
 
-    def _hand(self, slot: int, incarnation: int, arena: Arena) -> bool:
-        return self._supervisor.grant(slot, incarnation, Grant(arena.number, arena.size_bytes), arena.fd)
+    def _hand(self, slot: int, incarnation: int, segment: Segment) -> bool:
+        return self._supervisor.grant(slot, incarnation, Grant(segment.number, segment.size_bytes), segment.fd)
 
-    def _end_arena(self, slot: int, incarnation: int, arena: int) -> bool:
-        return self._supervisor.grant(slot, incarnation, Grant(arena, 0), None)
+    def _end_segment(self, slot: int, incarnation: int, segment: int) -> bool:
+        return self._supervisor.grant(slot, incarnation, Grant(segment, 0), None)
 
     def _welcome(self, slot: int, incarnation: int, hold: bool = False) -> Welcome:
         """`hold`: it is to stand by, so it touches no device yet."""
@@ -351,7 +355,6 @@ class Service:
     def _prepare(self, event: Event, now: float) -> None:
         """What has to be known before the core hears of the event."""
         if isinstance(event, WorkerExited):
-            self._reconciler.exited(event)
             # First: the core takes away what its worker held.
             self._back.forget(event.slot, event.incarnation)
             self._slot_log.exits(event, self._machine.fleet.slots[event.slot])
@@ -380,7 +383,7 @@ class Service:
         if self._machine.fleet.stopping:
             said = f"stopping at once: {reason}; {_count(jobs)} given up"
         elif jobs:
-            said = f"stopping: {reason}; {_count(jobs)} to be finished, a second signal ends the pool at once"
+            said = f"stopping: {reason}; {_count(jobs)} to finish; a second signal ends the pool at once"
         else:
             said = f"stopping: {reason}"
         log.info("%s", said, extra=about("stopping", reason=reason, unfinished=jobs))
@@ -402,7 +405,7 @@ class Service:
                 self._keep(action)
             case do.Notice(text):
                 log.warning("%s", text, extra=about("model_notice"))
-            case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
+            case do.SpawnWorker() | do.SpawnReplacement() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
                 self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot, action.incarnation))
@@ -434,16 +437,16 @@ class Service:
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
-        tenancy = whole.tenancy
-        if tenancy is not None and tenancy.is_over:  # nobody waits for it, and its memory may hold another job
+        regions = whole.regions
+        if regions is not None and regions.is_over:  # nobody waits for it, and its memory may hold another job
             return
         self._front.quarantined(whole, time.monotonic())
-        job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
-        if tenancy is not None:  # its client uses it for something else only when this is on the disk
-            tenancy.hold()
+        job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.history, (), kept.job)
+        if regions is not None:  # its client uses it for something else only when this is on the disk
+            regions.hold()
 
         def over() -> None:
-            self._kept.append(tenancy)
+            self._kept.append(regions)
             self._written.ring()
 
         self._quarantine.keep(job, [whole.table, *map(memory_of, whole.buffers)], over)
@@ -452,9 +455,9 @@ class Service:
         """Of the memory that clients were lent and that has been written to the disk."""
         self._written.hush()
         while self._kept:
-            tenancy = self._kept.popleft()
-            if tenancy is not None:
-                tenancy.let_go()
+            regions = self._kept.popleft()
+            if regions is not None:
+                regions.let_go()
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
         if change.state in DOWN:
@@ -503,7 +506,7 @@ class Service:
             "unread_bytes": self._front.unread_bytes,
             "call_bytes": self._front.call_bytes,
             "chunk_bytes": self._machine.backlog.record_bytes,
-            "lent_bytes": self._arenas.lent_bytes,
+            "lent_bytes": self._shared_memory.lent_bytes,
             "dropped": dict(self._back.dropped),
             **self._reconciler.status(),
         }
@@ -527,7 +530,7 @@ class Service:
         steps: tuple[Callable[[], None], ...] = (
             self._supervisor.kill_all,
             write_down,
-            lambda: self._notifier.stopping("the pool broke down, see its log"),
+            lambda: self._notifier.stopping("the pool broke down; see its log"),
             lambda: self._front.part("it has broken down", unread=False),
             lambda: self._supervisor.await_exits(KILL_S),
         )
@@ -550,17 +553,19 @@ class Service:
 
     def _signalled(self, name: str) -> None:
         if name == "SIGHUP" and self._reload_on_hangup:
-            self._reconciler.ask(None)
+            self._reconciler.ask("reload", "", None)
         else:
             self._feed(StopAsked(f"{name} came"))
 
     def _adopt(self, plan: Plan) -> None:
         policy = plan.policy
         self._front.adopt(self._opened(), policy.max_jobs)
-        self._arenas.adopt(plan.settings.arena.max_bytes or 0, plan.settings.arena.client_max_bytes)
+        self._shared_memory.adopt(
+            plan.settings.shared_memory.max_bytes or 0, plan.settings.shared_memory.client_max_bytes
+        )
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
-        self._recorder.shelf.adopt(plan.settings.recorder.keep, plan.settings.recorder.max_bytes)
+        self._recorder.shelf.adopt(plan.settings.crash_reports.keep, plan.settings.crash_reports.max_bytes)
 
 
 def _count(jobs: int) -> str:

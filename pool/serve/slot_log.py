@@ -43,7 +43,7 @@ class SlotLog:
 
     def weighed(self, slot: int, model: str, size_bytes: int) -> None:
         """What the slot's worker, which has this model alone, takes of its GPUs."""
-        text = "slot %d: %s takes %d MiB of %s; the next start plans with that"
+        text = "slot %d: %s takes %d MiB of %s; the next start plans with this size"
         device = self._devices[slot].label
         extra = about("footprint", slot=slot, model=model, device=device, bytes=size_bytes)
         log.info(text, slot, model, size_bytes >> 20, device, extra=extra)
@@ -78,7 +78,7 @@ class SlotLog:
             reason=change.reason or None,
             models=slot.models if change.state is SlotState.READY else None,
             jobs=jobs or None,
-            last_output=change.last_output[-MOST_OUTPUT:] or None if gone else None,
+            last_output=_last_output(change) or None if gone else None,
         )
         log.log(_level(change, slot), "%s", line, extra=extra)
         return line
@@ -87,19 +87,19 @@ class SlotLog:
         """Logs what becomes of a worker beside the one that serves the slot."""
         slot, incarnation, reason = change.slot, change.incarnation, change.reason
         device = self._devices[slot].label
-        last_output = change.last_output[-MOST_OUTPUT:]
+        last_output = _last_output(change)
         level = logging.INFO
         match change.role, change.state:
             case Role.REPLACEMENT, WorkerState.GONE | WorkerState.STUCK:
-                event, level = "successor_failed", logging.WARNING
-                what = f"its successor, incarnation {incarnation}, failed, and its worker serves on"
+                event, level = "replacement_failed", logging.WARNING
+                what = f"its replacement, incarnation {incarnation}, failed; the old worker still serves"
             case Role.STANDBY, WorkerState.GONE | WorkerState.STUCK:
                 event, level = "standby_lost", logging.WARNING
                 what = f"its standby, incarnation {incarnation}, is gone"
             case Role.LEAVING, _:
                 event, what, last_output = "worker_left", f"incarnation {incarnation} is gone", ()
             case role, state:
-                word = "standby" if role is Role.STANDBY else "successor"
+                word = "standby" if role is Role.STANDBY else "replacement"
                 event = f"{word}_{state.shown.lower()}"
                 what = f"its {word}, incarnation {incarnation}, is {state.shown}"
         extra = about(
@@ -132,3 +132,7 @@ def _level(change: SlotChanged, slot: Slot) -> int:
     if change.state is SlotState.DRAINING and slot.state is not SlotState.DRAINING:
         return logging.DEBUG  # it had nothing to drain
     return logging.INFO
+
+
+def _last_output(change: SlotChanged | WorkerChanged) -> tuple[str, ...]:
+    return () if change.death is None else change.death.last_output[-MOST_OUTPUT:]

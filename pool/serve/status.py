@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pool.core import Machine
 from pool.core.fleet import Failure, Role, Slot, SlotState, Worker, WorkerState
 from pool.core.queue import Model
-from pool.devices import Device
+from pool.devices import Device, Reading
 from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
@@ -17,9 +18,21 @@ __all__ = ["models_status", "pool_status", "resident_bytes", "restart_needed", "
 ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
 
-def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
-    """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes."""
-    slots = [slot_status(machine, slot.number, devices[slot.number], now) for slot in machine.fleet.slots]
+def pool_status(
+    machine: Machine,
+    devices: Sequence[Device],
+    readings: Callable[[int], Sequence[Reading]],
+    now: float,
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes.
+
+    `readings`: of a slot's GPUs.
+    """
+    slots = [
+        slot_status(machine, devices[slot.number], slot.number, readings(slot.number), now)
+        for slot in machine.fleet.slots
+    ]
     return {
         **about,
         "state": "STOPPING" if machine.fleet.stopping else "SERVING" if _serving(machine) else "STARTING",
@@ -44,16 +57,19 @@ def _serving(machine: Machine) -> bool:
     return any(slot.state is SlotState.READY for slot in machine.fleet.slots)
 
 
-def slot_status(machine: Machine, number: int, device: Device, now: float) -> dict[str, Any]:
+def slot_status(
+    machine: Machine, device: Device, number: int, readings: Sequence[Reading], now: float
+) -> dict[str, Any]:
     """One of the slots that `pool status` lists."""
     slot = machine.fleet.slots[number]
     worker, failure = slot.worker, slot.failure
-    successor, standby = slot.in_role(Role.REPLACEMENT), slot.in_role(Role.STANDBY)
+    replacement, standby = slot.in_role(Role.REPLACEMENT), slot.in_role(Role.STANDBY)
     return {
         "slot": slot.number,
         "device": device.label,
         "device_name": device.name,
         "uuids": list(device.uuids),
+        "gpus": [asdict(reading) for reading in readings],
         "pid": worker.pid,
         "incarnation": worker.incarnation,
         "state": slot.state.name,
@@ -67,9 +83,9 @@ def slot_status(machine: Machine, number: int, device: Device, now: float) -> di
         "busy_lanes": len(slot.batches),
         "jobs_done": slot.jobs_done,
         "memory_bytes": None if worker.pid is None else resident_bytes(worker.pid),
-        "successor": None if successor is None else _beside(successor, now),
+        "replacement": None if replacement is None else _beside(replacement, now),
         "standby": None if standby is None else _beside(standby, now),
-        "successor_failure": None if failure is None else _failure(failure, now),
+        "replacement_failure": None if failure is None else _failure(failure, now),
         "leaving": [_beside(each, now) for each in slot.beside if each.role is Role.LEAVING],
     }
 
@@ -130,7 +146,7 @@ def models_status(
     return [
         {
             **_model(snapshot["name"], machine),
-            "moved": [each for each in away if each["model"] == snapshot["name"]],
+            "failover": [each for each in away if each["model"] == snapshot["name"]],
             **_version(snapshot["name"], machine),
             "remarks": remarks(snapshot["name"]),
             "scheduling": snapshot,
@@ -166,11 +182,11 @@ def _model(name: str, machine: Machine) -> dict[str, Any]:
         "path": None if loaded is None else loaded.path,
         "stateful": None if loaded is None else loaded.stateful,
         "handler": None if loaded is None else loaded.handler,
-        "speed_ups": [
+        "optimizations": [
             {"slot": slot.number, "kind": each.kind, "kept": each.kept, "why": each.why}
             for slot in holders
             if name in slot.worker.loaded
-            for each in slot.worker.loaded[name].speed_ups
+            for each in slot.worker.loaded[name].optimizations
         ],
         "signatures": {}
         if loaded is None

@@ -86,7 +86,7 @@ class Notifier:
     def alive(self, now: float) -> None:
         """To be called whenever the loop comes round; sends at most every third of the watchdog's interval."""
         if self._watchdog_s is not None and now >= self._alive_from:
-            # A dropped one counts: its successors are in time, and a full socket is not to keep the loop busy.
+            # A dropped one counts: its replacements are in time, and a full socket is not to keep the loop busy.
             self._alive_from = now + self._watchdog_s / ALIVE_PER_WATCHDOG
             self._send(["WATCHDOG=1"])
 
@@ -123,7 +123,7 @@ class Notifier:
         if not self._complained:
             self._complained = True
             why = error.strerror or str(error)
-            log.debug("the service manager is not told: %s", why, extra=about("manager_not_told", reason=why))
+            log.debug("cannot notify the service manager: %s", why, extra=about("manager_not_told", reason=why))
 
 
 def _sockaddr(address: str) -> bytes | None:

@@ -12,26 +12,26 @@ UNIT_NAME = "tf-worker-pool.service"
 MARGIN_S = 10.0  # for what the pool does before its first worker and after its last: imports, files, the exit itself
 
 _START_LIMIT = """\
-# The pool restarts its workers itself, each with its own bound, so this restarts the pool alone. That it fails time
-# and again is a fault that no restart mends: three, and it stays down with its reason in `systemctl status`.
+# This restarts the pool alone: the pool restarts its workers itself. After three failed starts the pool stays down.
+# `systemctl status` shows the reason.
 StartLimitIntervalSec=300
 StartLimitBurst=3
 """
 
 _RUNNING = """\
-# SIGTERM goes to the pool alone, which drains its workers; SIGKILL goes to all that is left after the time-out.
+# SIGTERM goes to the pool alone, which drains its workers. SIGKILL goes to all that is left after the time-out.
 KillMode=mixed
 Restart=on-failure
 RestartSec=5
-# A refused configuration: the same file would be refused again. 3, no slot left, and 4, a fault of the pool's own, are
-# worth another start.
+# 2 is a refused configuration, and a new start would refuse it again. After 3 (no slot left) and 4 (an internal
+# fault), a new start may help.
 RestartPreventExitStatus=2
-# From the pool's loop itself: a loop that hangs for so long is ended, its workers go with it.
+# The pool's loop itself reports to systemd. A loop that hangs for this time is killed, and its workers end with it.
 WatchdogSec=30
-# The kernel's choice is a worker; the pool answers for its jobs and starts another. It is no reason to stop the pool.
+# The kernel kills a worker. The pool answers its jobs and starts another, so the service goes on.
 OOMPolicy=continue
 SyslogIdentifier=pool
-# The pool bounds what it logs of each worker; by the journal's own limit the pool's lines would be lost with them.
+# The pool limits what it logs of each worker. The journal's own limit would also drop the pool's lines.
 LogRateLimitIntervalSec=0
 UMask=0077
 """
@@ -43,7 +43,7 @@ RestrictSUIDSGID=yes
 RestrictRealtime=yes
 RestrictNamespaces=yes
 LockPersonality=yes
-# AF_NETLINK: by it libraries learn the machine's network interfaces.
+# AF_NETLINK: libraries use it to list the machine's network interfaces.
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
@@ -75,7 +75,7 @@ ProtectControlGroups=yes
 ProtectClock=yes
 ProtectHostname=yes
 ProtectProc=invisible
-# ProcSubset=pid is not set: the driver's libraries read /proc/driver/nvidia, the pool the number of cores.
+# ProcSubset=pid is not set: the driver's libraries read /proc/driver/nvidia, and the pool reads the number of cores.
 # PrivateUsers is not set: the pool knows its clients by their user ids.
 # PrivateNetwork and IPAddressDeny are not set: [pool] listen may have TCP endpoints.
 """
@@ -83,10 +83,10 @@ ProtectProc=invisible
 # A group, for a path of DeviceAllow takes no wildcard. It covers nvidia-frontend too, an older driver's nvidia and
 # nvidiactl.
 _DEVICES = """\
-# PrivateDevices is not set: it would hide the GPUs. In its place, NVIDIA's devices and /dev/null and its like, no
-# other. These are all groups nvidia* of /proc/devices: /dev/nvidia0 and on, nvidiactl, nvidia-uvm, nvidia-uvm-tools,
-# nvidia-caps/*. They are looked up when the pool starts, so the driver's modules are to be loaded by then; the set-uid
-# nvidia-modprobe, which does that for other programs, has no privilege here.
+# PrivateDevices is not set: it would hide the GPUs. It opens NVIDIA's devices, /dev/null and the like instead.
+# NVIDIA's are the groups nvidia* of /proc/devices: nvidia0 and on, nvidiactl, nvidia-uvm, nvidia-caps and so on.
+# systemd looks them up when the pool starts, so load the driver's modules before. The set-uid nvidia-modprobe cannot
+# load them here: it has no privilege.
 DevicePolicy=closed
 DeviceAllow=char-nvidia* rw
 """
@@ -160,7 +160,7 @@ def _whole(longest_s: float) -> int:
 def _tmp(private: bool) -> str:
     if private:
         return "PrivateTmp=yes\n"
-    return "# PrivateTmp is not set: something that the pool reads, or its endpoint, lies in /tmp or /var/tmp.\n"
+    return "# PrivateTmp is not set: the pool's endpoint, or something that it reads, lies in /tmp or /var/tmp.\n"
 
 
 def _program(path: str) -> str:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from pool.wire.signatures import TensorSpec
+from pool.wire.sizes import readable
 
 __all__ = ["count_of", "labelled", "percent", "short_uuid", "size", "span", "spec_of"]
 
@@ -13,12 +14,7 @@ _UUID_PREFIXES = ("GPU-", "MIG-")
 
 def size(size_bytes: int | None) -> str:
     """`1.2 GiB`; a dash where nobody knows."""
-    if size_bytes is None:
-        return "–"
-    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= step:
-            return f"{size_bytes / step:.1f} {unit}"
-    return f"{size_bytes} B"
+    return "–" if size_bytes is None else readable(size_bytes)
 
 
 def labelled(name: str, labels: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from pool.wire.hot import (
     pack_numbers,
     split,
 )
-from pool.wire.lent import Lent, Room
+from pool.wire.lent import AnswerSpace, Lent
 
 __all__ = ["Done", "PartDone", "PartFailed", "PartOutcome", "PartSpoiled", "RowsDiffer", "Run", "done"]
 
@@ -88,7 +88,7 @@ class Run:
     `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
     `microbatch`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
 
-    `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
+    `lent`: the buffers that lie in segments, counted over all parts. `spaces`: where each part's answer may be written;
     empty where none may. `halves`: the buffers that come in two frames, to be joined, counted likewise.
     `owner`: the number of the client for whom a private session is opened; 0 for all else.
 
@@ -106,7 +106,7 @@ class Run:
     pad_to: int
     by_rows: bool
     lent: tuple[Lent, ...] = ()
-    rooms: tuple[Room, ...] = ()
+    spaces: tuple[AnswerSpace, ...] = ()
     microbatch: int = 0
     owner: int = 0
     halves: tuple[int, ...] = ()
@@ -115,27 +115,34 @@ class Run:
 
     def to_frames(self, instance: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
         table, *buffers = payload
-        lent, rooms, rows = self.lent, self.rooms, self.rows
+        lent, spaces, rows = self.lent, self.spaces, self.rows
         sizes, small, own = split(
             buffers, {each.index for each in lent} if lent else (), frozenset(self.halves) if self.halves else ()
         )
         parts, buffers_count = len(rows), len(sizes)
         if buffers_count > MOST_BUFFERS:
-            raise BadFrame(f"{buffers_count} buffers of one batch, at most {MOST_BUFFERS} are read")
+            raise BadFrame(f"{buffers_count} buffers of one batch; at most {MOST_BUFFERS} are allowed")
         flags, names_bytes, table_bytes = _BY_ROWS if self.by_rows else 0, 0, 0
         names: Sequence[Buffer] = ()
         if self.registers:
             flags |= _REGISTERS
             names = pack(_Names(self.model, self.signature, self.outputs)), table
             names_bytes, table_bytes = map(len, names)
-        regions: Sequence[Lent | Room] = ()
+        regions: Sequence[Lent | AnswerSpace] = ()
         places: Sequence[bytes] = ()
-        if lent or rooms:
-            regions = (*lent, *rooms)
-            places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions]
+        if lent or spaces:
+            regions = (*lent, *spaces)
+            places = [PLACE.pack(each.segment, each.offset, each.size_bytes) for each in regions]
         fixed = _RUN.pack(
             *(MAGIC, VERSION, 37, instance, flags, self.batch, self.owner, self.call, names_bytes, table_bytes),
-            *(parts, self.pad_to, self.microbatch, len(rooms) if rooms else 0, len(lent) if lent else 0, buffers_count),
+            *(
+                parts,
+                self.pad_to,
+                self.microbatch,
+                len(spaces) if spaces else 0,
+                len(lent) if lent else 0,
+                buffers_count,
+            ),
         )
         counts = struct.pack(f"<{parts + buffers_count}I", *rows, *sizes)
         return [b"".join((fixed, *places, counts, *names, *small)), *own]
@@ -145,13 +152,13 @@ class Run:
         """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
         fields = _RUN.unpack_from(first)
         flags, batch, owner, call, names_bytes, table_bytes, parts = fields[4:11]
-        pad_to, microbatch, rooms, lent, buffers = fields[11:]
+        pad_to, microbatch, spaces, lent, buffers = fields[11:]
         if flags > (_BY_ROWS | _REGISTERS) or call >= MOST_CALLS or buffers > MOST_BUFFERS:
             raise BadFrame(f"flags {flags:#x}, call {call}, {buffers} buffers")
         position = _RUN.size
         places: list[tuple[int, int, int]] = []
-        if lent or rooms:
-            end = bounded(first, position, PLACE.size * (lent + rooms))
+        if lent or spaces:
+            end = bounded(first, position, PLACE.size * (lent + spaces))
             places = list(PLACE.iter_unpack(first[position:end]))
             position = end
         counts = struct.unpack_from(f"<{parts + buffers}I", first, position)
@@ -163,17 +170,17 @@ class Run:
             end = bounded(first, middle, table_bytes)
         elif names_bytes or table_bytes:
             raise BadFrame("names of a call that is not registered")
-        found, in_arenas, halves = found_buffers(frames, first, end, sizes)
-        if len(in_arenas) != lent or rooms not in (0, parts or 1):
-            raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, {rooms} rooms of {parts} parts")
+        found, shared, halves = found_buffers(frames, first, end, sizes)
+        if len(shared) != lent or spaces not in (0, parts or 1):
+            raise BadFrame(f"{len(shared)} lent buffers where {lent} are declared, {spaces} spaces of {parts} parts")
         names, table = _UNNAMED, b""
         if registers:
             names, table = unpack(_Names, first[position:middle]), bytes(first[middle:end])
-        regions: tuple[tuple[Lent, ...], tuple[Room, ...]] = (), ()
+        regions: tuple[tuple[Lent, ...], tuple[AnswerSpace, ...]] = (), ()
         if places:
             regions = (
-                tuple([Lent(index, *place) for index, place in zip(in_arenas, places[:lent], strict=True)]),
-                tuple([Room(*place) for place in places[lent:]]),
+                tuple([Lent(index, *place) for index, place in zip(shared, places[:lent], strict=True)]),
+                tuple([AnswerSpace(*place) for place in places[lent:]]),
             )
         run = cls(
             *(batch, names.model, names.signature, names.outputs, rows, pad_to, flags & _BY_ROWS == _BY_ROWS),

@@ -147,7 +147,7 @@ class Unpack:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Nobody reads or writes any more what `lent` and `room` of this job named; it had another answer, or none."""
+    """Nobody reads or writes any more what `lent` and `space` of this job named; it had another answer, or none."""
 
     kind: ClassVar[int] = 13
     job: int

@@ -46,7 +46,9 @@ class OtherVersion(BadFrame):
 
     def __init__(self, version: int, kind: int) -> None:
         versions = f"protocol version {version} from the other side, {VERSION} here"
-        super().__init__(f"{versions}: install the same release on both, and restart a pool that was started before")
+        super().__init__(
+            f"{versions}: install the same release on both sides, and restart a pool that was started before"
+        )
         self.version = version
         self.kind = kind
 

@@ -1,33 +1,42 @@
 """What the messages of a job have in common: SUBMIT, RUN, DONE and RESULT.
 
-    ┌───────────────────────────────────────────────────────────────────────────────┬──────────────────────┐
-    │ first frame                                                                   │ frames of their own  │
-    ├──────────┬──────────────┬─────────────────────┬───────┬───────────────────────┼──────────────────────┤
-    │ preamble │ fixed fields │ counted sections    │ sizes │ bytes of small buffers │ one a large buffer   │
-    │ 14 bytes │ `struct`     │ in a fixed order    │ u32 × │ one after the other    │ (a string's may be 2)│
-    └──────────┴──────────────┴─────────────────────┴───────┴───────────────────────┴──────────────────────┘
+    ┌─ first frame ──────────────────────────────────────────┬─ others ──────┐
+    │ preamble │ fixed    │ counted  │ sizes  │ small        │ a frame each: │
+    │          │ fields   │ sections │ of all │ buffers, one │ large buffers │
+    │ 14 bytes │ `struct` │ in order │ u32 ×  │ behind       │ (a string's   │
+    │          │          │          │        │ the other    │ may be two)   │
+    └──────────┴──────────┴──────────┴────────┴──────────────┴───────────────┘
 
 All numbers are little-endian. The fixed fields say how many elements each section has, so the length of the first
 frame follows from them: a message that is longer or shorter is a `BadFrame`, and so is one of another number of frames.
 Each buffer has a size of u32: so many bytes in this frame, or one of the marks below. A lone tiny job is one frame.
 
     SUBMIT  u16 flags · u64 job · u64 origin (0: none) · f64 timeout · u32 call
-            u32 rows (0: none) · u32 bytes of names · u32 bytes of table · u32 tensors · u16 attempts · u16 weight
-            u16 lent · i8 priority · pad 1
-            sections: lent × (u32 arena · pad 4 · u64 offset · u64 bytes) · room the same, if flagged
-                      sizes · names (msgpack) · table
-            flags: 1 in doubt · 2 has room · 4 registers the call
+            u32 rows (0: none) · u32 bytes of names · u32 bytes of table
+            u32 tensors · u16 attempts · u16 weight · u16 lent · i8 priority
+            pad 1
+            sections: lent × (u32 segment · pad 4 · u64 offset · u64 bytes)
+                      space the same, if flagged · sizes · names (msgpack)
+                      table
+            flags: 1 in doubt · 2 has space for the answer
+                   4 registers the call
     RESULT  u16 flags (0) · u32 results · u32 buffers
-            sections: results × (u64 job · u64 id · f64 queue · f64 batch wait · f64 feed · f64 run · f64 fetch
-                      u32 rows · u32 batch rows · u32 slot · u32 attempts · u32 pieces · u16 bytes of device
-                      u8 released · u8 chunks) · pieces × u32 buffers · sizes · devices
-    RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names · u32 bytes of table · u32 parts
-            u32 rows to be fed · u32 microbatch · u32 rooms · u32 lent · u32 buffers
-            sections: lent × as in SUBMIT · rooms the same · parts × u32 rows (none: a lone part without) · sizes
+            sections: results × (u64 job · u64 id · f64 queue · f64 batch wait
+                      f64 feed · f64 run · f64 fetch · u32 rows
+                      u32 batch rows · u32 slot · u32 attempts · u32 pieces
+                      u16 bytes of device · u8 released · u8 chunks)
+                      pieces × u32 buffers · sizes · devices
+    RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names
+            u32 bytes of table · u32 parts · u32 rows to be fed
+            u32 microbatch · u32 spaces · u32 lent · u32 buffers
+            sections: lent × as in SUBMIT · spaces the same
+                      parts × u32 rows (none: a lone part without) · sizes
                       names (msgpack) · table
             flags: 1 by rows · 2 registers the lane's call
-    DONE    u16 flags (0) · u64 batch · f64 run · f64 fetch · u32 parts · u32 buffers · u32 bytes of failures
-            sections: parts × u32 buffers (0: it failed) · sizes · failures (msgpack)
+    DONE    u16 flags (0) · u64 batch · f64 run · f64 fetch · u32 parts
+            u32 buffers · u32 bytes of failures
+            sections: parts × u32 buffers (0: it failed) · sizes
+                      failures (msgpack)
 """
 
 import struct
@@ -37,7 +46,7 @@ from typing import Any
 from pool.wire.codec import BadFrame
 
 __all__ = [
-    "IN_ARENA",
+    "IN_SHARED_MEMORY",
     "MAGIC",
     "OWN_FRAME",
     "PLACE",
@@ -59,10 +68,10 @@ VERSION = 10
 SMALL_BYTES = 8 << 10
 OWN_FRAME = 0xFFFFFFFF
 TWO_FRAMES = 0xFFFFFFFE
-IN_ARENA = 0xFFFFFFFD
+IN_SHARED_MEMORY = 0xFFFFFFFD
 
 PLACE = struct.Struct("<I4xQQ")
-"""Arena, offset and bytes."""
+"""Segment, offset and bytes."""
 
 Buffer = Any
 """`bytes`, a `memoryview`, or a `zmq.Frame`: all have a length and are buffers to Python."""
@@ -85,7 +94,7 @@ def split(
     for buffer in rest:
         size = len(buffer)
         if len(sizes) in lent:
-            sizes.append(IN_ARENA)
+            sizes.append(IN_SHARED_MEMORY)
         elif len(sizes) in halves:
             sizes.append(TWO_FRAMES)
             own += (buffer, next(rest))
@@ -122,10 +131,10 @@ def found_buffers(
     halves: list[int] = []
     own = 1
     for index, size in enumerate(sizes):
-        if size < IN_ARENA:  # as nearly all are; what the end of the frame cuts short is noticed there
+        if size < IN_SHARED_MEMORY:  # as nearly all are; what the end of the frame cuts short is noticed there
             found += (first[position : position + size],)
             position += size
-        elif size == IN_ARENA:
+        elif size == IN_SHARED_MEMORY:
             lent.append(index)
             found += (b"",)
         else:
@@ -135,7 +144,7 @@ def found_buffers(
             found += frames[own : own + count]
             own += count
     if position != len(first):
-        raise BadFrame(f"a first frame of {len(first)} bytes, of which {position} are told of")
+        raise BadFrame(f"a first frame of {len(first)} bytes, of which {position} are declared")
     if own != len(frames):
-        raise BadFrame(f"{len(frames)} frames, where {own} are told of")
+        raise BadFrame(f"{len(frames)} frames, where {own} are declared")
     return found, lent, halves

@@ -18,13 +18,13 @@ from pool.wire.hot import (
     pack_numbers,
     split,
 )
-from pool.wire.lent import MOST_LENT, Lent, Room
+from pool.wire.lent import MOST_LENT, AnswerSpace, Lent
 from pool.wire.timeline import Timeline
 
 __all__ = ["MOST_WEIGHT", "Result", "Results", "Submit"]
 
 _SUBMIT = struct.Struct("<4sBB8sHQQdIIIIIHHHbx")
-_IN_DOUBT, _HAS_ROOM, _REGISTERS = 1, 2, 4
+_IN_DOUBT, _HAS_SPACE, _REGISTERS = 1, 2, 4
 
 _RESULTS = struct.Struct("<4sBB8sHII")
 _RESULT = struct.Struct("<QQdddddIIIIIHBB")
@@ -47,7 +47,7 @@ class Submit:
     `weight`: it is a chunk of so many jobs, with one row each at least. It has one answer, or UNPACK in its place.
     `origin`: the number of the chunk that it was in; 0: none.
 
-    `lent`: the buffers that lie in an arena of the client's, and `room` is where its answer may be written. Both are
+    `lent`: the buffers that lie in a segment of the client's, and `space` is where its answer may be written. Both are
     the pool's until the RESULT, or else RELEASED.
     """
 
@@ -62,7 +62,7 @@ class Submit:
     names: bytes | memoryview | None = None
     table: bytes | memoryview = b""
     lent: tuple[Lent, ...] = ()
-    room: Room | None = None
+    space: AnswerSpace | None = None
     weight: int = 1
     origin: int = 0
 
@@ -76,16 +76,16 @@ class Submit:
         if self.names is not None:
             flags |= _REGISTERS
             names, table = self.names, self.table
-        regions: Sequence[Lent | Room] = lent
-        if self.room is not None:
-            flags |= _HAS_ROOM
-            regions = (*lent, self.room)
+        regions: Sequence[Lent | AnswerSpace] = lent
+        if self.space is not None:
+            flags |= _HAS_SPACE
+            regions = (*lent, self.space)
         fixed = _SUBMIT.pack(
             *(MAGIC, VERSION, 3, instance, flags, self.job, self.origin, self.timeout_s, self.call),
             *(rows if rows < MOST_ROWS else MOST_ROWS, len(names), len(table), len(sizes)),
             *(attempts if attempts < MOST_ATTEMPTS else MOST_ATTEMPTS, self.weight, len(lent), self.priority),
         )
-        places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions] if regions else ()
+        places = [PLACE.pack(each.segment, each.offset, each.size_bytes) for each in regions] if regions else ()
         return [b"".join((fixed, *places, pack_numbers(*sizes), names, table, *small)), *own]
 
     @classmethod
@@ -94,25 +94,27 @@ class Submit:
         fields = _SUBMIT.unpack_from(first)
         flags, job, origin, timeout_s, call, rows, names_bytes, table_bytes, tensors = fields[4:13]
         attempts, weight, lent, priority = fields[13:]
-        if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):
+        if flags > (_IN_DOUBT | _HAS_SPACE | _REGISTERS):
             raise BadFrame(f"flags {flags:#x}")
         if not weight:
             raise BadFrame("a message of 0 jobs")
         if not 0.0 <= timeout_s < math.inf:  # so that NaN is none either
-            raise BadFrame(f"timeout is {timeout_s} s, give a positive number")
+            raise BadFrame(f"timeout is {timeout_s} s; give a positive number")
         if tensors > MOST_TENSORS or lent > MOST_LENT:
-            raise BadFrame(f"{tensors} tensors and {lent} lent buffers; {MOST_TENSORS} and {MOST_LENT} are taken")
+            raise BadFrame(
+                f"{tensors} tensors and {lent} lent buffers; at most {MOST_TENSORS} and {MOST_LENT} are allowed"
+            )
         if not flags & _REGISTERS and (names_bytes or table_bytes):
             raise BadFrame(f"{names_bytes + table_bytes} bytes of names of a call that is not registered")
         position = _SUBMIT.size
         places: list[tuple[int, int, int]] = []
-        room = None
-        if lent or flags & _HAS_ROOM:
-            end = bounded(first, position, PLACE.size * (lent + bool(flags & _HAS_ROOM)))
+        space = None
+        if lent or flags & _HAS_SPACE:
+            end = bounded(first, position, PLACE.size * (lent + bool(flags & _HAS_SPACE)))
             places = list(PLACE.iter_unpack(first[position:end]))
             position = end
-            if flags & _HAS_ROOM:
-                room = Room(*places.pop())
+            if flags & _HAS_SPACE:
+                space = AnswerSpace(*places.pop())
         sizes = struct.unpack_from(f"<{tensors}I", first, position)
         position += 4 * tensors
         names: memoryview | None = None
@@ -122,15 +124,15 @@ class Submit:
             names = first[position:middle]
             position = bounded(first, middle, table_bytes)
             table = first[middle:position]
-        buffers, in_arenas, halves = found_buffers(frames, first, position, sizes)
+        buffers, shared, halves = found_buffers(frames, first, position, sizes)
         found: tuple[Lent, ...] = ()
-        if lent or in_arenas or halves:
-            if halves or len(in_arenas) != lent:
-                raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, and {len(halves)} in halves")
-            found = tuple([Lent(index, *place) for index, place in zip(in_arenas, places, strict=True)])
+        if lent or shared or halves:
+            if halves or len(shared) != lent:
+                raise BadFrame(f"{len(shared)} lent buffers where {lent} are declared, and {len(halves)} in halves")
+            found = tuple([Lent(index, *place) for index, place in zip(shared, places, strict=True)])
         submit = cls(
             *(job, call, rows or None, timeout_s, priority, attempts, bool(flags & _IN_DOUBT), names, table),
-            *(found, room, weight, origin),
+            *(found, space, weight, origin),
         )
         return submit, buffers
 
@@ -204,7 +206,7 @@ class Results:
             try:
                 device = str(first[position:end], "utf-8")
             except UnicodeDecodeError:
-                raise BadFrame("a device's name that is no UTF-8") from None
+                raise BadFrame("a device's name that is not UTF-8") from None
             position = end
             line = Timeline(
                 *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts)

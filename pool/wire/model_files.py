@@ -103,9 +103,9 @@ def checkpoint_prefix(meta_graph: Path) -> str:
 def misfit(found: Format, tags: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str | None:
     """What of these keys of `[[model]]` this format has no use for, as a sentence's end."""
     if tags and found is not Format.SAVED_MODEL:
-        return f"is {found.value}: leave `tags` out, which choose among the graphs of a SavedModel"
+        return f"is {found.value}: leave `tags` out; they choose among the graphs of a SavedModel"
     if (inputs or outputs) and found in (Format.SAVED_MODEL, Format.KERAS):
-        return f"is {found.value}, which says itself what it takes and gives: leave `inputs` and `outputs` out"
+        return f"is {found.value}, which declares its inputs and outputs itself: leave `inputs` and `outputs` out"
     return None
 
 
@@ -150,7 +150,7 @@ def _format_of_file(path: Path) -> Format:
     if ".data-" in path.name:
         suffix = ".index"
     if suffix not in _FORMATS:
-        raise NotServed(f"is {_OTHERS.get(suffix, f'a file of no kind that is served: give {_SERVED}')}")
+        raise NotServed(f"is {_OTHERS.get(suffix, f'a file of an unknown kind: give {_SERVED}')}")
     return _FORMATS[suffix]
 
 
@@ -162,8 +162,8 @@ def _suffix(name: str) -> str:
 def _other_folder(folder: Path, names: Sequence[str]) -> str:
     inside = [name for name in names if holds_saved_model(folder / name)]
     if inside:
-        return f"holds SavedModels in folders of their own: give one of them, e.g. {folder / inside[-1]}"
+        return f"holds SavedModels in subfolders: give one of them, such as {folder / inside[-1]}"
     files = [name for name in names if _suffix(name).lower() in _FORMATS]
     if files:
         return f"is a folder with {_FORMATS[_suffix(files[-1]).lower()].value} in it: give {folder / files[-1]}"
-    return f"is no SavedModel: there is no {_SAVED_MODEL[0]} in it"
+    return f"is not a SavedModel: it has no {_SAVED_MODEL[0]}"

@@ -6,8 +6,8 @@
     └───────────┴────────────────┴──────────────────────────────────┴─────────────────────────────────┘
     and then a frame for each of the large ones, in the order of the table
 
-A tensor that was written into the room that its client had reserved is 0xFFFFFFFE among the sizes, and after these a
-u64 says at which offset of the arena it begins.
+A tensor that was written into the space that its client had reserved is 0xFFFFFFFE among the sizes, and after these a
+u64 says at which offset of the segment it begins.
 
 A frame costs every process on the way microseconds, whatever is in it: a hundred gradients are one frame so, and the
 answer to a row of features is one, too. The pool never reads an answer.
@@ -28,11 +28,11 @@ from pool.wire.dtypes import ITEM_BYTES
 from pool.wire.lent import LENT_BYTES, rounded_up
 from pool.wire.tensors import Array, decode_tensor, dtype_name, encode_tensor
 
-__all__ = ["SMALL_BYTES", "RoomMemory", "pack_answer", "pack_answers", "unpack_answer"]
+__all__ = ["SMALL_BYTES", "AnswerMemory", "pack_answer", "pack_answers", "unpack_answer"]
 
 SMALL_BYTES = 16 << 10  # copying so much costs less than a frame
 OWN_FRAME = 0xFFFFFFFF
-IN_ROOM = 0xFFFFFFFE
+IN_SPACE = 0xFFFFFFFE
 
 _KEPT = 128  # the tables of one model's answers differ by their rows alone
 
@@ -42,14 +42,14 @@ Tensors = tuple[tuple[str, "np.dtype[np.generic]", tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RoomMemory:
-    """Where large tensors of an answer are written; `offset` is that of its first byte in its arena."""
+class AnswerMemory:
+    """Where large tensors of an answer are written; `offset` is that of its first byte in its segment."""
 
     memory: memoryview
     offset: int
 
 
-def pack_answer(arrays: Mapping[str, Array], room: RoomMemory | None = None) -> list[Buffer]:
+def pack_answer(arrays: Mapping[str, Array], space: AnswerMemory | None = None) -> list[Buffer]:
     """The frames of named arrays, whatever their layout. Large arrays in C order are not copied, but seen by a view.
 
     Where there is room for them, they are written there instead.
@@ -61,10 +61,10 @@ def pack_answer(arrays: Mapping[str, Array], room: RoomMemory | None = None) -> 
     written = 0
     for array in arrays.values():
         end = written + array.nbytes
-        if room is not None and array.nbytes >= LENT_BYTES and end <= len(room.memory) and not array.dtype.hasobject:
-            _write(array, room.memory[written:end])
-            sizes.append(IN_ROOM)
-            offsets.append(room.offset + written)
+        if space is not None and array.nbytes >= LENT_BYTES and end <= len(space.memory) and not array.dtype.hasobject:
+            _write(array, space.memory[written:end])
+            sizes.append(IN_SPACE)
+            offsets.append(space.offset + written)
             written = rounded_up(end)
             continue
         buffer = encode_tensor("", array)[1]
@@ -80,11 +80,11 @@ def pack_answer(arrays: Mapping[str, Array], room: RoomMemory | None = None) -> 
 
 
 def pack_answers(
-    arrays: Mapping[str, Array], rows: Sequence[int], rooms: Sequence[RoomMemory | None] = ()
+    arrays: Mapping[str, Array], rows: Sequence[int], spaces: Sequence[AnswerMemory | None] = ()
 ) -> list[list[Buffer]]:
     """The frames of each part of named arrays, whose rows they have one after the other; the rest is left out.
 
-    `rooms`: one a part, or none at all.
+    `spaces`: one a part, or none at all.
     """
     spans = list(pairwise(accumulate(rows, initial=0)))
     if len(rows) > 1:
@@ -98,15 +98,15 @@ def pack_answers(
             columns = [_slices(array, spans) for array in arrays.values()]
             return [[frame] for frame in map(b"".join, zip([heads[count] for count in rows], *columns, strict=True))]
     return [
-        pack_answer({name: array[start:stop] for name, array in arrays.items()}, room)
-        for (start, stop), room in zip(spans, rooms or [None] * len(spans), strict=True)
+        pack_answer({name: array[start:stop] for name, array in arrays.items()}, space)
+        for (start, stop), space in zip(spans, spaces or [None] * len(spans), strict=True)
     ]
 
 
-def unpack_answer(frames: Sequence[Buffer], room: Callable[[int, int], Buffer] | None = None) -> dict[str, Array]:
+def unpack_answer(frames: Sequence[Buffer], space: Callable[[int, int], Buffer] | None = None) -> dict[str, Array]:
     """The arrays in the frames of an answer, or of one piece of it, over the frames' memory where it is aligned.
 
-    `room` gives so many bytes of what was reserved for the answer, from an offset in its arena on; it may raise
+    `space` gives so many bytes of what was reserved for the answer, from an offset in its segment on; it may raise
     `BadFrame`. Raises `BadFrame`.
     """
     if not frames:
@@ -122,18 +122,18 @@ def unpack_answer(frames: Sequence[Buffer], room: Callable[[int, int], Buffer] |
     sizes = struct.unpack(f"<{len(headers)}I", first[table_end:position])
     if len(frames) - 1 != sizes.count(OWN_FRAME):
         raise BadFrame(f"{len(frames) - 1} frames of their own for {sizes.count(OWN_FRAME)} tensors")
-    offsets_end = position + 8 * sizes.count(IN_ROOM)
+    offsets_end = position + 8 * sizes.count(IN_SPACE)
     if offsets_end > len(first):
         raise BadFrame("an answer whose offsets are cut short")
-    offsets = iter(struct.unpack(f"<{sizes.count(IN_ROOM)}Q", first[position:offsets_end]))
+    offsets = iter(struct.unpack(f"<{sizes.count(IN_SPACE)}Q", first[position:offsets_end]))
     position = offsets_end
     own = iter(frames[1:])
     arrays: dict[str, Array] = {}
     for header, size in zip(headers, sizes, strict=True):
-        if size == IN_ROOM:
-            if room is None:
-                raise BadFrame("an answer in an arena where none was reserved")
-            array = decode_tensor(header, room(next(offsets), _size_bytes(header)))
+        if size == IN_SPACE:
+            if space is None:
+                raise BadFrame("an answer in a segment where none was reserved")
+            array = decode_tensor(header, space(next(offsets), _size_bytes(header)))
         elif size == OWN_FRAME:
             array = decode_tensor(header, next(own))
         else:
@@ -141,7 +141,7 @@ def unpack_answer(frames: Sequence[Buffer], room: Callable[[int, int], Buffer] |
             position += size
         arrays[header.name] = array if array.flags.aligned else array.copy()
     if position != len(first):
-        raise BadFrame(f"{len(first)} bytes in the first frame of an answer, {position} are told of")
+        raise BadFrame(f"{len(first)} bytes in the first frame of an answer; {position} are declared")
     return arrays
 
 
@@ -151,7 +151,7 @@ def _write(array: Array, memory: memoryview) -> None:
 
 def _size_bytes(header: TensorHeader) -> int:
     if min(header.shape, default=0) < 0 or header.dtype not in ITEM_BYTES:
-        raise BadFrame(f"no tensor for an arena: {header.dtype!r:.40} {header.shape!r:.80}")
+        raise BadFrame(f"no tensor for a segment: {header.dtype!r:.40} {header.shape!r:.80}")
     return math.prod(header.shape) * ITEM_BYTES[header.dtype]
 
 

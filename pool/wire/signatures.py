@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pool.wire.faults import Fault
 from pool.wire.independence import Trial
-from pool.wire.speed_ups import SpeedUp
+from pool.wire.optimizations import Optimization
 
 __all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "ModelInfo", "Refused", "Signature", "TensorSpec"]
 
@@ -72,7 +72,7 @@ class Signature:
 class ModelInfo:
     """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated.
 
-    `speed_ups`: what the worker decided about those that are asked for.
+    `optimizations`: what the worker decided about those that are asked for.
     `handler`: the class around its graph, "" where there is none; the signatures are then what that takes and gives.
     `version`: as in `ModelSettings`.
     `identity`: of the files, the settings that decide what is computed, and the library's version; a digest.
@@ -85,7 +85,7 @@ class ModelInfo:
     signatures: Mapping[str, Signature]
     stateful: bool
     handler: str = ""
-    speed_ups: tuple[SpeedUp, ...] = ()
+    optimizations: tuple[Optimization, ...] = ()
     version: int | None = None
     identity: str = ""
     trials: Mapping[str, Trial] = field(default_factory=dict)

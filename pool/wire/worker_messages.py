@@ -30,9 +30,9 @@ from pool.wire.batches import Done, PartDone, PartFailed, PartOutcome, PartSpoil
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.independence import Batching, RowsCompared, RowsJudged
 from pool.wire.message import Message
+from pool.wire.optimizations import OptimizationSettings
 from pool.wire.phases import LaneProgress, Phase
 from pool.wire.signatures import ModelInfo
-from pool.wire.speed_ups import SpeedUpSettings
 
 __all__ = [
     "WORKER_MESSAGES",
@@ -151,7 +151,7 @@ class ModelSettings:
     `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
     not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
-    `towers`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one version.
+    `copy_per_device`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one.
     `stateful`: what the pool is told of it, whatever the graph says; None: what the graph says.
     `batching`: whether it is tried if its rows are independent.
     """
@@ -168,9 +168,9 @@ class ModelSettings:
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
     handler: HandlerSettings | None = None
-    speed_ups: SpeedUpSettings | None = None
+    optimizations: OptimizationSettings | None = None
     least_loaded: bool = False
-    towers: bool = False
+    copy_per_device: bool = False
     version: int | None = None
     stateful: bool | None = None
     batching: Batching = Batching.AUTO

@@ -30,16 +30,17 @@ def offences(source: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
+        line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Attribute) and node.attr in INSIDE:
-            found.append(f"line {node.lineno}: .{node.attr}")
+            found.append(f"line {line}: .{node.attr}")
         for name in names:
             of_core = name == "pool.core" or name.startswith("pool.core.")
             if of_core and not any(f"{name}.".startswith(f"pool.core.{value}.") for value in VALUES):
-                found.append(f"line {node.lineno}: {name}")
+                found.append(f"line {line}: {name}")
     return found
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from docs.generated import commands, parts, renewed, rows, sections
 from docs.markdown import FOLDER, ROOT
-from harness import pool_process
 from pool import Client, errors
 from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.core.fleet import SlotState
+from support.pool_process import pool_process
 
 PAGES = sorted(FOLDER.glob("*.md"))
 MADE = [page for page in PAGES if parts(page.read_text())]
@@ -265,16 +265,6 @@ def test_each_room_is_on_the_page_and_each_on_the_page_is_a_room() -> None:
 
 
 # --- words and decisions
-
-
-def test_each_word_that_is_to_be_renamed_is_still_there() -> None:
-    """The table shrinks with each renaming: the files that it names are there, and so are the old fields and events."""
-    to_rename = page("words").split("## Still to be renamed")[1]
-    table = rows(to_rename.split("### Status fields")[1].split("###")[0])
-    fields = [field for row in table for field in re.findall(r"`(\w+)`", row[0])]
-    assert len(fields) > 5
-    for field in fields:
-        assert field in page("json"), field
 
 
 def test_each_decision_has_its_five_lines() -> None:

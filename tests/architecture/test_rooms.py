@@ -28,12 +28,13 @@ PACKAGES = {name for name, path in FILES.items() if path.name == "__init__.py"}
 ROOMS = sorted(PACKAGES - {"pool", "workers.tf.demo"})
 
 
-def imports(name: str) -> Iterator[tuple[str, str]]:
+def imports(name: str, for_types_too: bool = False) -> Iterator[tuple[str, str]]:
     """(module, name) of what is imported when the code runs, not for its types alone."""
     tree = ast.parse(FILES[name].read_text())
     for_types = {
         id(node)
         for test in ast.walk(tree)
+        if not for_types_too
         if isinstance(test, ast.If) and isinstance(test.test, ast.Name) and test.test.id == "TYPE_CHECKING"
         for node in ast.walk(test)
     }
@@ -120,3 +121,11 @@ def test_no_import_runs_in_a_circle() -> None:
 
     for name in sorted(FILES):
         walk(name, ())
+
+
+def test_the_plan_knows_nobody_who_asks_it_and_no_type_of_theirs() -> None:
+    mine = [name for name in FILES if name.startswith("pool.plan.")]
+    known = {(name, target(*each)) for name in mine for each in imports(name, for_types_too=True)}
+    assert any(module == "pool.config" for _, module in known), "an import for types alone is seen"
+    above = ("pool.serve", "pool.client", "pool.cli", "pool.bench")
+    assert not [each for each in known if each[1].startswith(above)]

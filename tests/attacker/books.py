@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from attacker.target import ARENAS_BYTES, QUEUE_BYTES, QUEUE_JOBS
-from fault_orders import descriptors, segments
-from harness import PoolProcess, eventually
+from attacker.target import MEMORY_BYTES, QUEUE_BYTES, QUEUE_JOBS
 from pool import Client
 from pool.serve.status import resident_bytes
+from support.fault_orders import descriptors, segments
+from support.pool_process import PoolProcess
+from support.processes import eventually
 
 __all__ = ["Books", "own_lines"]
 
@@ -89,7 +90,7 @@ class Books:
         self.most_bytes = {what: max(found[what], most) for what, most in self.most_bytes.items()}
         assert queue <= QUEUE_BYTES, status["queue"]
         assert status["queue"]["jobs"] <= QUEUE_JOBS, status["queue"]
-        assert lent <= ARENAS_BYTES, lent
+        assert lent <= MEMORY_BYTES, lent
         assert len(status["refused"]) <= MOST_REASONS, "reasons are kept that somebody invents"
         assert unread <= QUEUE_BYTES + PIPES * PIPE_BYTES, unread
         accounts = queue + unread + calls

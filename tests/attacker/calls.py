@@ -4,7 +4,6 @@ import contextlib
 import random
 from dataclasses import replace
 
-from asked import Asked
 from attacker.extremes import one_of
 from attacker.jobs import CANNOT, Job, doubled
 from attacker.ledger import Ledger, refused
@@ -12,6 +11,7 @@ from attacker.peer import Dropped, Peer, joined
 from attacker.target import Stage
 from pool.wire import client_messages as wire
 from pool.wire.message import Message
+from support.asked import Asked
 
 __all__ = ["registering"]
 
@@ -50,7 +50,7 @@ def _many(rng: random.Random, peer: Peer) -> None:
     """More than a client may have: one that is forgotten makes room for one."""
     for number in range(MOST_CALLS):
         _said(peer, doubled(rng, number, 1), number + 1, device=f"none {number}")
-    judge = refused(CANNOT + f"{MOST_CALLS + 1} calls, at most {MOST_CALLS}")
+    judge = refused(CANNOT + f"{MOST_CALLS + 1} calls; the pool keeps at most {MOST_CALLS}")
     for number in range(MOST_CALLS, MOST_CALLS + 5):
         judge(_said(peer, doubled(rng, number, 1), number + 1), (), None)
     peer.say(wire.Forget(rng.randrange(1, MOST_CALLS + 1)))
@@ -67,7 +67,7 @@ def _large(rng: random.Random, peer: Peer) -> None:
         for number in range(peer.sent, peer.sent + 20):
             heard = _said(peer, doubled(rng, number, 1), number + 1, outputs=(str(number), *outputs))
             assert isinstance(heard, wire.Failure), heard
-            told += f"at most {CALLS_BYTES} are kept of one client" in heard.text
+            told += f"at most {CALLS_BYTES} of one client" in heard.text
         assert peer.sent * 60 * 990 < 4 * CALLS_BYTES, "all of it was kept"
 
 

@@ -6,7 +6,6 @@ import random
 import socket
 import struct
 
-from asked import framed
 from attacker.extremes import number, one_of
 from attacker.jobs import doubled
 from attacker.ledger import Ledger
@@ -17,6 +16,7 @@ from pool.wire import client_messages as wire
 from pool.wire.codec import pack
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
 from pool.wire.worker_messages import WORKER_MESSAGES, Hello
+from support.asked import framed
 
 __all__ = ["at_the_workers_door", "naming", "storming"]
 
@@ -63,8 +63,10 @@ def storming(rng: random.Random, stage: Stage) -> int:
 
 
 def _come_and_go(rng: random.Random, stage: Stage) -> None:
-    where = one_of(rng, (stage.target.path, stage.target.workers.removeprefix("ipc://"), stage.target.arenas, ""))
-    kind = socket.SOCK_SEQPACKET if where == stage.target.arenas else socket.SOCK_STREAM
+    where = one_of(
+        rng, (stage.target.path, stage.target.workers.removeprefix("ipc://"), stage.target.shared_memory, "")
+    )
+    kind = socket.SOCK_SEQPACKET if where == stage.target.shared_memory else socket.SOCK_STREAM
     with socket.socket(socket.AF_UNIX if where else socket.AF_INET, kind) as connection:
         connection.connect(where or ("127.0.0.1", stage.target.port))
         said = greeting() + ready((b"Socket-Type", b"DEALER")) + message(encode(wire.Open("a storm"), NO_INSTANCE))

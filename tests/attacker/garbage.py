@@ -7,7 +7,6 @@ from typing import Any
 
 import msgpack
 
-from asked import Asked, framed
 from attacker.extremes import NOT_TIMEOUTS, UTF_8, WRONG_TYPES, one_of, unlike
 from attacker.jobs import doubled
 from pool.wire import client_messages as wire
@@ -17,6 +16,7 @@ from pool.wire.codec import pack
 from pool.wire.frames import MAGIC, VERSION, encode
 from pool.wire.message import Message
 from pool.wire.worker_messages import WORKER_MESSAGES
+from support.asked import Asked, framed
 
 __all__ = ["garbage"]
 

@@ -6,18 +6,18 @@ import select
 
 import numpy as np
 
-from asked import Asked, Numbers
 from attacker.extremes import one_of
 from attacker.jobs import TIMEOUT_S, doubled
 from attacker.ledger import Ledger, Owed, answered
-from attacker.memory import introduced, wished
+from attacker.memory import introduced, request
 from attacker.peer import GIVEN_UP, Dropped, joined
-from attacker.target import ARENAS_BYTES, CLIENT_ARENA_BYTES, QUEUE_BYTES, QUEUE_JOBS, Stage
+from attacker.target import CLIENT_MEMORY_BYTES, MEMORY_BYTES, QUEUE_BYTES, QUEUE_JOBS, Stage
 from attacker.zmtp import Link, knocked, message
 from pool.client.payload import encode_call
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, encode
+from support.asked import Asked, Numbers
 
 __all__ = ["borrowing_all", "flooding", "hoarding"]
 
@@ -73,17 +73,17 @@ def borrowing_all(rng: random.Random, stage: Stage) -> int:
     """As many clients as it takes ask for all there is."""
     with contextlib.ExitStack() as stack:
         lent = 0
-        for _ in range(ARENAS_BYTES // CLIENT_ARENA_BYTES + 1):
+        for _ in range(MEMORY_BYTES // CLIENT_MEMORY_BYTES + 1):
             peer = stack.enter_context(joined(stage.context, stage.target.local))
             link = stack.enter_context(introduced(stage, peer))
-            loan = wished(link, 1, one_of(rng, ((1 << 64) - 1, 1 << 40, CLIENT_ARENA_BYTES)))
+            loan = request(link, 1, one_of(rng, ((1 << 64) - 1, 1 << 40, CLIENT_MEMORY_BYTES)))
             lent += 0 if loan is None else loan.size_bytes
-        assert lent <= ARENAS_BYTES, f"{lent} bytes are lent"
+        assert lent <= MEMORY_BYTES, f"{lent} bytes are lent"
         said = stage.status()["lent_bytes"]
-        assert lent <= said <= ARENAS_BYTES, f"{lent} bytes are lent, and the pool says {said}"
+        assert lent <= said <= MEMORY_BYTES, f"{lent} bytes are lent, and the pool says {said}"
         if rng.random() < 0.5:
             peer.say(wire.Close())
-    return 2 * (ARENAS_BYTES // CLIENT_ARENA_BYTES + 1)
+    return 2 * (MEMORY_BYTES // CLIENT_MEMORY_BYTES + 1)
 
 
 def hoarding(rng: random.Random, stage: Stage) -> int:

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asked import Asked
 from attacker.extremes import CONTROL, LAST, LONG, bits, name, number, one_of, outside
 from attacker.ledger import Owed, answered, gives, refused, refused_later
 from pool.client.payload import encode_call
@@ -15,9 +14,10 @@ from pool.wire import session_runs
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
-from pool.wire.lent import Lent, Room
+from pool.wire.lent import AnswerSpace, Lent
 from pool.wire.signatures import PLACEMENT
 from pool.wire.tensors import DTYPES
+from support.asked import Asked
 
 __all__ = ["CANNOT", "TIMEOUT_S", "Job", "any_job", "doubled", "wrong_job"]
 
@@ -119,7 +119,7 @@ def odd(rng: random.Random, job: int) -> Job:
 def worn(rng: random.Random, job: int) -> Job:
     """It says that it has ended as many pools as a job may."""
     good = doubled(rng, job)
-    owed = Owed(refused_later("the pool ended unexpectedly while it held the job", Fault.WORKER_LOST))
+    owed = Owed(refused_later("the pool ended unexpectedly .* while it held the job", Fault.WORKER_LOST))
     return replace(good, submit=replace(good.submit, attempts=one_of(rng, (2, LAST))), owed=owed)
 
 
@@ -188,12 +188,12 @@ def _lent(rng: random.Random) -> tuple[dict[str, Any], str]:
 
 
 def _room(rng: random.Random) -> tuple[dict[str, Any], str]:
-    return {"room": Room(*_place(rng))}, CANNOT + "is not lent"
+    return {"room": AnswerSpace(*_place(rng))}, CANNOT + "is not lent"
 
 
 def _place(rng: random.Random) -> tuple[int, int, int]:
-    arena = rng.choice((0, 1, 2, 3, (1 << 32) - 1))
-    return arena, number(rng) % (1 << 64), number(rng) % (1 << 64)
+    segment = rng.choice((0, 1, 2, 3, (1 << 32) - 1))
+    return segment, number(rng) % (1 << 64), number(rng) % (1 << 64)
 
 
 WRONG: tuple[Callable[[random.Random], tuple[dict[str, Any], str]], ...] = (

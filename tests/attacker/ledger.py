@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asked import Asked
 from attacker.peer import ANSWER_S, Heard, Peer
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
@@ -16,6 +15,7 @@ from pool.wire.hot import Buffer
 from pool.wire.message import Message
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array
+from support.asked import Asked
 
 __all__ = ["Expect", "Ledger", "Owed", "answered", "gives", "refused", "refused_later"]
 
@@ -111,7 +111,7 @@ class Ledger:
     def submit(self, submit: Asked, payload: Sequence[bytes], owed: Owed) -> None:
         """REQUIRES a number that none of the jobs before has had."""
         owed.chunk = submit.weight > 1
-        owed.lent = bool(submit.lent or submit.room)
+        owed.lent = bool(submit.lent or submit.space)
         self._owed[submit.job] = owed
         self._peer.say(submit, payload)
         while (heard := self._peer.heard(0)) is not None:  # who does not read is dropped

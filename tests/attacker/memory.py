@@ -14,22 +14,22 @@ from attacker.extremes import number, one_of, outside
 from attacker.jobs import CANNOT, Job, doubled
 from attacker.ledger import Ledger, Owed, answered, gives, refused
 from attacker.peer import ANSWER_S, Peer, joined
-from attacker.target import CLIENT_ARENA_BYTES, LARGE_BYTES, Stage
-from pool.wire.arena import Wish, attach, receive_grant
-from pool.wire.lent import Lent, Room
+from attacker.target import CLIENT_MEMORY_BYTES, LARGE_BYTES, Stage
+from pool.wire.lent import AnswerSpace, Lent
+from pool.wire.segment import MemoryRequest, attach, receive_grant
 
-__all__ = ["borrowing", "crowded", "introduced", "strangers", "wished"]
+__all__ = ["borrowing", "crowded", "introduced", "request", "strangers"]
 
-ARENA_BYTES = 4 << 20  # at least
+SEGMENT_BYTES = 4 << 20  # at least
 MOST_STRANGERS = 64
 SOUND = slice(8 * LARGE_BYTES, 12 * LARGE_BYTES)  # what the client leaves alone; before it, it scribbles
 
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """`others`: numbers of arenas that its client has besides."""
+    """`others`: numbers of segments that its client has besides."""
 
-    arena: int
+    segment: int
     memory: mmap.mmap
     others: frozenset[int] = frozenset()
 
@@ -41,7 +41,7 @@ class Loan:
 @contextlib.contextmanager
 def linked(stage: Stage) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
-        link.connect(stage.target.arenas)
+        link.connect(stage.target.shared_memory)
         link.settimeout(ANSWER_S)  # not before: a queue that is full would be an error then
         yield link
 
@@ -54,20 +54,20 @@ def introduced(stage: Stage, peer: Peer) -> Iterator[socket.socket]:
         with stage.crowding:
             link = stack.enter_context(linked(stage))
             link.send(peer.ticket)
-            assert wished(link, (1 << 64) - 1, (1 << 64) - 1) is None
+            assert request(link, (1 << 64) - 1, (1 << 64) - 1) is None
         yield link
 
 
-def wished(link: socket.socket, least_bytes: int, most_bytes: int) -> Loan | None:
+def request(link: socket.socket, least_bytes: int, most_bytes: int) -> Loan | None:
     """None where the pool lends nothing; it must say so."""
-    link.send(Wish(least_bytes, most_bytes).pack())
+    link.send(MemoryRequest(least_bytes, most_bytes).pack())
     with receive_grant(link) as received:
-        assert received is not None, "a wish was not answered"
+        assert received is not None, "a request was not answered"
         grant, fd = received
         if fd is None:
             return None
         assert grant.size_bytes >= max(1, least_bytes), f"{grant} for {least_bytes} to {most_bytes}"
-        return Loan(grant.arena, attach(fd, grant.size_bytes))
+        return Loan(grant.segment, attach(fd, grant.size_bytes))
 
 
 def borrowing(rng: random.Random, stage: Stage) -> int:
@@ -97,17 +97,17 @@ def borrowing(rng: random.Random, stage: Stage) -> int:
 
 
 def _all_there_is(rng: random.Random, link: socket.socket) -> Loan | None:
-    """All that one client may have, in one arena or two, and not a byte more."""
-    assert wished(link, CLIENT_ARENA_BYTES + 1, one_of(rng, (0, (1 << 64) - 1, 1 << 63))) is None
-    loans = [wished(link, ARENA_BYTES, one_of(rng, (0, ARENA_BYTES, (1 << 64) - 1))) for _ in range(3)]
+    """All that one client may have, in one segment or two, and not a byte more."""
+    assert request(link, CLIENT_MEMORY_BYTES + 1, one_of(rng, (0, (1 << 64) - 1, 1 << 63))) is None
+    loans = [request(link, SEGMENT_BYTES, one_of(rng, (0, SEGMENT_BYTES, (1 << 64) - 1))) for _ in range(3)]
     lent = sum(loan.size_bytes for loan in loans if loan is not None)
-    assert lent <= CLIENT_ARENA_BYTES, f"{lent} bytes are lent to one client"
+    assert lent <= CLIENT_MEMORY_BYTES, f"{lent} bytes are lent to one client"
     first, *rest = loans
-    return first and replace(first, others=frozenset(loan.arena for loan in rest if loan is not None))
+    return first and replace(first, others=frozenset(loan.segment for loan in rest if loan is not None))
 
 
 def _good(rng: random.Random, number: int, loan: Loan) -> Job:
-    """Its input lies in one half of the arena and its answer is written into the other; others lie there too.
+    """Its input lies in one half of the segment and its answer is written into the other; others lie there too.
 
     Some begin where another ends, which may be in their batch, and some at odd bytes.
     """
@@ -119,14 +119,14 @@ def _good(rng: random.Random, number: int, loan: Loan) -> Job:
 def _lent(rng: random.Random, number: int, loan: Loan, at: int) -> Job:
     given = np.frombuffer(bytes(loan.memory[at : at + LARGE_BYTES]), np.float32)
     job = doubled(rng, number, len(given))
-    room = Room(loan.arena, ARENA_BYTES // 2 + at, 2 * LARGE_BYTES) if rng.random() < 0.7 else None
-    submit = replace(job.submit, lent=(Lent(0, loan.arena, at, LARGE_BYTES),), room=room)
+    room = AnswerSpace(loan.segment, SEGMENT_BYTES // 2 + at, 2 * LARGE_BYTES) if rng.random() < 0.7 else None
+    submit = replace(job.submit, lent=(Lent(0, loan.segment, at, LARGE_BYTES),), space=room)
     with np.errstate(all="ignore"):  # what was scribbled there may be anything
         return Job(submit, [job.payload[0], b""], Owed(gives({"y": given * 2})))
 
 
 def _beyond(rng: random.Random, job: int, loan: Loan) -> Job:
-    """Bytes that are not in the arena."""
+    """Bytes that are not in the segment."""
     made = _lent(rng, job, loan, at=0)
     size = loan.size_bytes
     offset, length = one_of(
@@ -141,23 +141,25 @@ def _beyond(rng: random.Random, job: int, loan: Loan) -> Job:
             (0, outside(rng, 0, size) % (1 << 64)),
         ),
     )
-    complaint = refused(CANNOT + "of an arena")
+    complaint = refused(CANNOT + "of a segment")
     if rng.random() < 0.5:
-        lent = Lent(0, loan.arena, offset, length)
+        lent = Lent(0, loan.segment, offset, length)
         return replace(made, submit=replace(made.submit, lent=(lent,)), owed=Owed(complaint))
-    return replace(made, submit=replace(made.submit, room=Room(loan.arena, offset, length)), owed=Owed(complaint))
+    return replace(
+        made, submit=replace(made.submit, space=AnswerSpace(loan.segment, offset, length)), owed=Owed(complaint)
+    )
 
 
 def _others(rng: random.Random, job: int, loan: Loan) -> Job:
     """Memory that is another client's, or nobody's."""
     made = _lent(rng, job, loan, at=0)
-    mine = {loan.arena, *loan.others}
-    near = [arena for arena in range(max(0, loan.arena - 8), loan.arena + 8) if arena not in mine]
-    arena = one_of(rng, near) if rng.random() < 0.7 else one_of(rng, (max(mine) + 1, 1 << 31, (1 << 32) - 1))
+    mine = {loan.segment, *loan.others}
+    near = [segment for segment in range(max(0, loan.segment - 8), loan.segment + 8) if segment not in mine]
+    segment = one_of(rng, near) if rng.random() < 0.7 else one_of(rng, (max(mine) + 1, 1 << 31, (1 << 32) - 1))
     owed = Owed(refused(CANNOT + "is not lent to this client"))
     if rng.random() < 0.5:
-        return replace(made, submit=replace(made.submit, lent=(Lent(0, arena, 0, LARGE_BYTES),)), owed=owed)
-    return replace(made, submit=replace(made.submit, room=Room(arena, 0, LARGE_BYTES)), owed=owed)
+        return replace(made, submit=replace(made.submit, lent=(Lent(0, segment, 0, LARGE_BYTES),)), owed=owed)
+    return replace(made, submit=replace(made.submit, space=AnswerSpace(segment, 0, LARGE_BYTES)), owed=owed)
 
 
 def _clumsy(rng: random.Random, job: int, loan: Loan) -> Job:
@@ -182,18 +184,25 @@ def _clumsy(rng: random.Random, job: int, loan: Loan) -> Job:
 def _scribbled(rng: random.Random, job: int, loan: Loan) -> Job:
     """Its answer is written over its input, and the client writes there too."""
     made = _lent(rng, job, loan, at=0)
-    room = one_of(rng, (Room(loan.arena, 0, LARGE_BYTES), Room(loan.arena, 64, 0), Room(loan.arena, 0, SOUND.start)))
-    return replace(made, submit=replace(made.submit, room=room), owed=Owed(answered))
+    room = one_of(
+        rng,
+        (
+            AnswerSpace(loan.segment, 0, LARGE_BYTES),
+            AnswerSpace(loan.segment, 64, 0),
+            AnswerSpace(loan.segment, 0, SOUND.start),
+        ),
+    )
+    return replace(made, submit=replace(made.submit, space=room), owed=Owed(answered))
 
 
 def strangers(rng: random.Random, stage: Stage) -> int:
-    """Without a ticket, with another's, with one twice; wishes that are none, and descriptors that nobody asked for."""
+    """Without a ticket, with another's, with one twice; requests that are none, and descriptors of nobody's."""
     with stage.crowding, contextlib.ExitStack() as stack:
         peer = stack.enter_context(joined(stage.context, stage.target.local))
         peer.open()
         first, second = stack.enter_context(linked(stage)), stack.enter_context(linked(stage))
         first.send(peer.ticket)
-        assert wished(first, (1 << 64) - 1, number(rng) & ((1 << 64) - 1)) is None
+        assert request(first, (1 << 64) - 1, number(rng) & ((1 << 64) - 1)) is None
         second.send(peer.ticket)
         assert not second.recv(1), "one ticket is good for one connection"
         third = stack.enter_context(linked(stage))
@@ -202,11 +211,11 @@ def strangers(rng: random.Random, stage: Stage) -> int:
         nowhere = os.open("/dev/null", os.O_RDONLY)
         with contextlib.suppress(OSError):
             for _ in range(rng.choice((1, 20))):
-                socket.send_fds(first, [Wish((1 << 64) - 1, 0).pack()], [nowhere] * 50)
-                assert wished(first, (1 << 64) - 1, 0) is None
+                socket.send_fds(first, [MemoryRequest((1 << 64) - 1, 0).pack()], [nowhere] * 50)
+                assert request(first, (1 << 64) - 1, 0) is None
         os.close(nowhere)
         first.send(rng.randbytes(one_of(rng, (1, 15, 17, 60, 30_000))))
-        while first.recv(64):  # what was wished for before
+        while first.recv(64):  # what was request for before
             pass
         peer.before_pong()
         return peer.sent + 4

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pool
 
-__all__ = ["MUTANTS", "Mutant"]
+__all__ = ["MUTANTS", "PACKAGE", "Mutant"]
 
 PACKAGE = Path(pool.__file__).parent
 
@@ -23,13 +23,15 @@ class Mutant:
     check: str
     instead: str = "if False:"
 
+    def applied_to(self, text: str) -> str:
+        assert text.count(self.check) == 1, f"the check has moved: name it anew: {self.check}"
+        return text.replace(self.check, self.instead)
+
     def planted(self, folder: Path) -> Mapping[str, str]:
         """The environment in which Python finds a copy of the package that has it."""
         shutil.copytree(PACKAGE, folder / "pool", ignore=shutil.ignore_patterns("__pycache__"))
         path = folder / "pool" / self.file
-        text = path.read_text()
-        assert text.count(self.check) == 1, f"the check has moved: name it anew: {self.check}"
-        path.write_text(text.replace(self.check, self.instead))
+        path.write_text(self.applied_to(path.read_text()))
         environ = {"PYTHONPATH": str(folder)}
         command = [sys.executable, "-P", "-c", "import pool, workers; print(pool.__file__)"]
         found = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=True)
@@ -37,8 +39,8 @@ class Mutant:
         return environ
 
 
-CALLS, ADMISSION, ARENAS = "serve/calls.py", "core/queue/admission.py", "serve/arenas.py"
-FRONT, LENDER, CODEC, ADMIN = "serve/front.py", "serve/lender.py", "wire/codec.py", "serve/admin.py"
+CALLS, ADMISSION, MEMORY = "serve/calls.py", "core/queue/admission.py", "serve/shared_memory.py"
+FRONT, LISTENER, CODEC, ADMIN = "serve/front.py", "serve/memory_listener.py", "wire/codec.py", "serve/admin.py"
 JOBS, HOT = "wire/jobs.py", "wire/hot.py"
 LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
@@ -64,7 +66,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
     "the instance": Mutant(FRONT, "if envelope.instance != self._instance:"),
     "the end of a job's first frame": Mutant(HOT, "if position != len(first):"),
-    "flags of a job": Mutant(JOBS, "if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):"),
+    "flags of a job": Mutant(JOBS, "if flags > (_IN_DOUBT | _HAS_SPACE | _REGISTERS):"),
     # --- calls
     "count of calls": Mutant(CALLS, "if len(known) >= MOST_CALLS:"),
     "the account of calls": Mutant(CALLS, "if self.size_bytes + call.size_bytes > CALLS_BYTES:"),
@@ -91,22 +93,24 @@ MUTANTS: Mapping[str, Mutant] = {
     "who may write": Mutant(CALLS, "if names.signature in LOCAL_ONLY and not local", "if False"),
     "a slot's number": Mutant(ADMIN, "if not _is_number(asked):"),
     # --- memory that is lent
-    "the end of an arena": Mutant(ARENAS, "if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:"),
-    "whose arena": Mutant(ARENAS, "if arena is None or arena.client != client:", "if arena is None:"),
+    "the end of a segment": Mutant(
+        MEMORY, "if offset < 0 or size_bytes < 0 or offset + size_bytes > segment.size_bytes:"
+    ),
+    "whose segment": Mutant(MEMORY, "if segment is None or segment.client != client:", "if segment is None:"),
     "what one client is lent": Mutant(
-        ARENAS,
+        MEMORY,
         LEFT,
         "self._most_bytes - self.lent_bytes",
     ),
     "what all are lent": Mutant(
-        ARENAS,
+        MEMORY,
         LEFT,
         "self._client_most_bytes - has",
     ),
-    "a ticket twice": Mutant(LENDER, "if client is None or client in self._fds:", "if client is None:"),
-    "a ticket": Mutant(LENDER, "self._clients.get(shown)", "next(reversed(self._clients.values()), None)"),
-    "count of strangers": Mutant(LENDER, "if len(self._strangers) >= MOST_STRANGERS:"),
-    "arenas of who is gone": Mutant(LENDER, "self._arenas.take_back(client)", "pass"),
+    "a ticket twice": Mutant(LISTENER, "if client is None or client in self._fds:", "if client is None:"),
+    "a ticket": Mutant(LISTENER, "self._clients.get(shown)", "next(reversed(self._clients.values()), None)"),
+    "count of strangers": Mutant(LISTENER, "if len(self._strangers) >= MOST_STRANGERS:"),
+    "segments of who is gone": Mutant(LISTENER, "self._shared_memory.take_back(client)", "pass"),
     "jobs of who is gone": Mutant(FRONT, "        client.forget()\n", ""),
     # --- what is held for a client
     "room in the queue": Mutant(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from asked import Asked, Numbers, framed
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode
 from pool.wire.hot import Buffer
 from pool.wire.message import Message
+from support.asked import Asked, Numbers, framed
 
 __all__ = ["ANSWER_S", "GIVEN_UP", "Dropped", "Heard", "Peer", "joined"]
 
@@ -20,7 +20,7 @@ ANSWER_S = 60.0  # a pool that has not answered by then never will
 Frames = Sequence[bytes]
 
 
-GIVEN_UP = wire.Refusal("this client does not read its answers and was dropped")
+GIVEN_UP = wire.Refusal("the pool dropped this client because it does not read its answers")
 
 
 class Dropped(AssertionError):

@@ -10,11 +10,11 @@ import zmq
 from pool.wire.lent import LENT_BYTES
 
 __all__ = [
-    "ARENAS_BYTES",
-    "CLIENT_ARENA_BYTES",
+    "CLIENT_MEMORY_BYTES",
     "CONFIG",
     "ENVIRON",
     "LARGE_BYTES",
+    "MEMORY_BYTES",
     "MODELS",
     "QUEUE_BYTES",
     "QUEUE_JOBS",
@@ -25,17 +25,17 @@ __all__ = [
 MIB = 1 << 20
 QUEUE_JOBS = 600
 QUEUE_BYTES = 48 * MIB
-ARENAS_BYTES = 192 * MIB
-CLIENT_ARENA_BYTES = 32 * MIB
+MEMORY_BYTES = 192 * MIB
+CLIENT_MEMORY_BYTES = 32 * MIB
 LARGE_BYTES = 2 * LENT_BYTES  # of a tensor that goes through memory that is lent
 
 CONFIG = f"""
 [queue]
 max_jobs = {QUEUE_JOBS}
 max_bytes = {QUEUE_BYTES}
-[arena]
-max_bytes = {ARENAS_BYTES}
-client_max_bytes = {CLIENT_ARENA_BYTES}
+[shared_memory]
+max_bytes = {MEMORY_BYTES}
+client_max_bytes = {CLIENT_MEMORY_BYTES}
 """
 # "counter" is the honest client's alone. No signature that is named here kills or hangs its worker.
 MODELS = """
@@ -72,12 +72,12 @@ ENVIRON = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`local` and `remote`: endpoints of clients. `workers`: that of workers. `arenas`: where memory is lent."""
+    """`local` and `remote`: endpoints of clients. `workers`: that of workers. `segments`: where memory is lent."""
 
     local: str
     remote: str
     workers: str
-    arenas: str
+    shared_memory: str
 
     @property
     def path(self) -> str:
@@ -95,7 +95,7 @@ class Stage:
     """Where a scene is played. `status`: what the pool says of itself. `crowding`: held by who does. `hoarding`: by who
     may be dropped, as only one can tell from the counts of `status`.
 
-    `lent`: the sizes of arenas in which somebody had jobs.
+    `lent`: the sizes of segments in which somebody had jobs.
     """
 
     target: Target

@@ -6,11 +6,11 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from asked import framed
 from attacker.extremes import one_of
 from attacker.target import QUEUE_BYTES, Stage, Target
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, encode
+from support.asked import framed
 
 __all__ = ["Link", "greeting", "knocked", "noise"]
 

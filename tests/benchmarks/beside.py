@@ -23,13 +23,14 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.line_process import LineProcess, end_group, last_line
+from benchmarks.line_process import LineProcess
 from benchmarks.processor import spent
+from support.pool_process import pool_process, stub_config
 
 __all__: list[str] = []
 
 OURS = Path(__file__).resolve().parents[2]
-HOOK = Path(__file__).resolve().parents[1] / "feed_hook"
+HOOK = Path(__file__).resolve().parents[1] / "support" / "feed_hook"
 EDGES, WAYS, BATCH = (224, 299), ("submit", "map"), 32
 START_S, ANSWER_S = 300.0, 60.0
 MAKE = """
@@ -51,17 +52,17 @@ class Side:
     """A checkout's pool with one worker, and its clients. Figures by what is asked, one a round."""
 
     name: str
-    pool: "subprocess.Popen[bytes]"
+    pool: int  # its pid
     counts: Path
     clients: dict[int, LineProcess]
     figures: dict[tuple[int, str], list[Figures]] = field(default_factory=dict)
 
     def turn(self, edge: int, way: str, seconds: float) -> None:
         (worker,) = [int(path.name.partition("-")[2]) for path in self.counts.iterdir()]
-        before = spent(self.pool.pid), spent(worker), self._feeds()
+        before = spent(self.pool), spent(worker), self._feeds()
         found: Figures = self.clients[edge].ask({"way": way, "seconds": seconds}, seconds + ANSWER_S)
         rows = int(found["rows"])
-        found["pool"] = spent(self.pool.pid).since(before[0]).each(rows)[0] * 1e3
+        found["pool"] = spent(self.pool).since(before[0]).each(rows)[0] * 1e3
         found["worker"] = spent(worker).since(before[1]).each(rows)[0] * 1e3
         viewed, copied = (now - then for now, then in zip(self._feeds()[2:], before[2][2:], strict=True))
         found["copied"] = copied / max(1, viewed + copied)
@@ -74,30 +75,21 @@ class Side:
 
 @contextmanager
 def serving(name: str, tree: Path, folder: Path, models: Path) -> Iterator[Side]:
-    counts, endpoint, log = folder / "counts", f"ipc://{folder}/socket", folder / "log"
+    counts = folder / "counts"
     counts.mkdir(parents=True)
     named = [f'[[model]]\nname = "sum{edge}"\npath = "{models}/sum{edge}"\nmax_batch = {BATCH}\n' for edge in EDGES]
-    config = folder / "config.toml"
-    config.write_text(f'[pool]\nendpoint = "{endpoint}"\ndevices = ["cpu"]\n' + "".join(named))
-    env = {**os.environ, "FEEDS_INTO": str(counts), "XDG_STATE_HOME": str(folder)}
-    env["PYTHONPATH"] = os.pathsep.join((str(HOOK), str(tree)))
-    argv = [sys.executable, "-P", "-m", "pool", "start", "--config", str(config)]
-    with log.open("wb") as output:
-        pool = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, process_group=0)
+    environ = {"FEEDS_INTO": str(counts), "PYTHONPATH": os.pathsep.join((str(HOOK), str(tree)))}
     clients: dict[int, LineProcess] = {}
-    try:
-        for edge in EDGES:
-            argv = [sys.executable, "-P", "-m", "benchmarks.beside_process", endpoint, str(edge)]
-            clients[edge] = LineProcess(argv, folder / f"client-{edge}.log", {"PYTHONPATH": str(tree)})
-            clients[edge].answer(START_S)
-        yield Side(name, pool, counts, clients)
-    except Exception as error:
-        error.add_note(f"the pool's last line: {last_line(log)}")
-        raise
-    finally:
-        for client in clients.values():
-            client.end()
-        end_group(pool)
+    with pool_process(stub_config(devices='["cpu"]', models="".join(named)), environ) as pool:
+        try:
+            for edge in EDGES:
+                argv = [sys.executable, "-P", "-m", "benchmarks.beside_process", pool.endpoint, str(edge)]
+                clients[edge] = LineProcess(argv, folder / f"client-{edge}.log", {"PYTHONPATH": str(tree)})
+                clients[edge].answer(START_S)
+            yield Side(name, pool.pid, counts, clients)
+        finally:
+            for client in clients.values():
+                client.end()
 
 
 def main() -> None:

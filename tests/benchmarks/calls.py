@@ -7,11 +7,9 @@ or slow. `--stub`: a stub in place of the model `mlp`, which needs no TensorFlow
 
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -21,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import Case
-from benchmarks.line_process import LineProcess, end_group, last_line, python_module
+from benchmarks.line_process import LineProcess, python_module
+from support.pool_process import pool_process, stub_config
 
 __all__ = ["BUDGETS", "STUB", "budgets", "counted"]
 
@@ -50,8 +49,9 @@ def _counted(what: str, case: Case, folder: Path) -> dict[str, float]:
     counters.mkdir()
     path = os.pathsep.join(filter(None, (str(HOOK), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "PYTHONPATH": path, "COUNT_INTO": str(counters), "COUNT_WHAT": what}
-    with _pool(case, folder / f"pool-{what}", env) as endpoint:
-        argv = python_module("benchmarks.calls_process", endpoint, str(case.write(folder)), str(counters))
+    model = f'[[model]]\nname = "{case.name}"\npath = "{case.path}"\nmax_batch = {case.max_batch}\n'
+    with pool_process(stub_config(devices='["cpu"]', models=model), env) as pool:
+        argv = python_module("benchmarks.calls_process", pool.endpoint, str(case.write(folder)), str(counters))
         log = folder / f"calls-{what}.log"
         process = LineProcess(argv, log, env)
         try:
@@ -60,36 +60,6 @@ def _counted(what: str, case: Case, folder: Path) -> dict[str, float]:
         finally:
             process.end()
     return {role: statistics.median(block[role] for block in blocks) / JOBS for role in ROLES}
-
-
-@contextmanager
-def _pool(case: Case, folder: Path, env: Mapping[str, str]) -> Iterator[str]:
-    """A pool with one worker in processes of its own; gives its endpoint."""
-    folder.mkdir()
-    endpoint = f"ipc://{folder}/socket"
-    config = folder / "config.toml"
-    config.write_text(
-        f'[pool]\nendpoint = "{endpoint}"\ndevices = ["cpu"]\n'
-        f'[[model]]\nname = "{case.name}"\npath = "{case.path}"\nmax_batch = {case.max_batch}\n'
-    )
-    log = folder / "log"
-    with log.open("wb") as output:
-        argv = [sys.executable, "-P", "-m", "pool", "start", "--config", str(config)]
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**env, "XDG_STATE_HOME": str(folder)},
-            process_group=0,
-        )
-    try:
-        yield endpoint
-    except Exception as error:
-        error.add_note(f"the pool's last line: {last_line(log)}")
-        raise
-    finally:
-        end_group(process)
 
 
 def main() -> None:

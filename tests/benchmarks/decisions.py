@@ -28,11 +28,11 @@ if __name__ == "__main__":
 
 from rich.console import Console
 from rich.table import Table
-from simulation.core import Core
-from simulation.words import Seen, Sent, Succeeded
 
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+from simulation.core import Core
+from simulation.words import Seen, Sent, Succeeded
 
 __all__ = ["SteadyState", "set_up_frozen"]
 

@@ -33,7 +33,7 @@ def last_line(log: Path) -> str:
     """Of a log, what is most likely why."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "error:" in line]
-    return (told or lines or ["it said nothing"])[-1][-300:]
+    return (told or lines or ["it printed nothing"])[-1][-300:]
 
 
 class LineProcess:

@@ -9,7 +9,7 @@ the code, the others are a person's: these are kept, by the row's first cell, an
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -24,7 +24,9 @@ from docs.markdown import FOLDER, ROOT
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.config import quantities
-from pool.config.session import PlacementSection, SessionOverrides
+from pool.config.optimizations import ModelAdvanced
+from pool.config.renamed import RENAMED
+from pool.config.session import LayerRule, TensorFlowOverrides
 from pool.config.settings import Settings
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
@@ -198,21 +200,28 @@ _PARSED = {
     quantities.parse_size: "size",
     quantities._size_or_auto: '`"auto"` or size',
     quantities._count_or_auto: '`"auto"` or whole number from 1',
+    quantities._duration_or_off: '`"off"` or duration above 0',
+    quantities._size_or_off: '`"off"` or size',
+    quantities._count_or_off: '`"off"` or whole number from 1',
+    quantities._size_or_default: '`"auto"` or size',
+    quantities._size_or_unlimited: '`"unlimited"` or size',
+    quantities._count_or_unlimited: '`"unlimited"` or whole number from 1',
 }
 _SPECIAL = {  # what only code checks
     ("pool", "devices"): '`"auto"` or list of devices',
     ("pool", "cpu_affinity"): "`true`, `false` or list of core lists",
     ("device", "use"): "a device",
     ("model", "devices"): '`"auto"`, `"all"` or list of devices',
-    ("model", "placement"): '`"least-loaded"` or list of rules',
-    ("model", "clear_devices"): '`"missing"`, `true` or `false`',
-    ("model", "grappler"): "table of passes",
-    ("model", "tolerance"): '`"auto"` or number between 0 and 1',
+    ("model", "layer_devices"): '`"least-loaded"` or list of rules',
+    ("model", "advanced.clear_devices"): '`"missing"`, `true` or `false`',
+    ("model", "advanced.grappler"): "table of passes",
+    ("model", "advanced.tolerance"): '`"auto"` or number between 0 and 1',
     ("model", "versions"): '`"newest"`, `"all"` or list of numbers',
     ("model", "labels"): "table of numbers",
     ("model", "handler"): "text, `module:Class`",
     ("model", "handler_options"): "table",
-    ("session", "device_count"): "table of whole numbers from 0",
+    ("model", "stateful"): '`"auto"`, `true` or `false`',
+    ("tensorflow", "device_count"): "table of whole numbers from 0",
 }
 
 
@@ -230,17 +239,24 @@ def _section_class(field: FieldInfo) -> type[Any]:
 
 
 def _keys(section: str) -> Table:
-    fields = dict(sorted(sections()[section].model_fields.items(), key=lambda item: not item[1].is_required()))
+    fields = dict(sorted(_keys_in(sections()[section]), key=lambda item: not item[1].is_required()))
     return ["key", "takes", "default", "means"], [
         [_code(name), _takes(section, name, field), _default(section, name, field)] for name, field in fields.items()
     ]
 
 
+def _keys_in(section: type[Any]) -> Iterator[tuple[str, FieldInfo]]:
+    """The keys of a table in it have its name before their own."""
+    for name, field in section.model_fields.items():
+        if field.annotation is ModelAdvanced:
+            yield from ((f"{name}.{inner}", each) for inner, each in ModelAdvanced.model_fields.items())
+        else:
+            yield name, field
+
+
 def _takes(section: str, name: str, field: FieldInfo) -> str:
     if (section, name) in _SPECIAL:
         return _SPECIAL[section, name]
-    if section == "session" and field.annotation is SessionOverrides:
-        return "keys of `[session]`"
     return _of_type(field.annotation, field.metadata)
 
 
@@ -252,19 +268,18 @@ def _of_type(kind: Any, metadata: Iterable[Any]) -> str:
             bounds += [bound for bound in each.metadata if isinstance(bound, annotated_types.BaseMetadata)]
         if isinstance(each, PlainValidator):
             return _PARSED[each.func]  # type: ignore[index]
-    never = any(getattr(each, "func", None) is _NEVER_FUNC for each in metadata)
     if (origin := get_origin(kind)) is Literal:
         return " or ".join(_written(each) for each in get_args(kind))
     if origin in (Union, UnionType):
         found = [_of_type(each, bounds) for each in get_args(kind) if each is not type(None)]
-        return " or ".join((['`"never"`'] if never else []) + found)
+        return " or ".join(found)
     if origin is tuple:
         return f"list: each a {_of_type(get_args(kind)[0], ())}"
     if hasattr(kind, "__metadata__"):
         return _of_type(get_args(kind)[0], kind.__metadata__)
-    if kind is SessionOverrides:
-        return "keys of `[session]`"
-    if kind is PlacementSection:
+    if kind is TensorFlowOverrides:
+        return "keys of `[tensorflow]`"
+    if kind is LayerRule:
         return "rule"
     if kind is bool:
         return "`true` or `false`"
@@ -284,12 +299,6 @@ def vars_of(bound: Any) -> dict[str, Any]:
     return {name: getattr(bound, name) for name in ("ge", "gt", "le") if hasattr(bound, name)}
 
 
-_NEVER_FUNC = next(
-    each.func
-    for each in Settings.model_fields["pool"].annotation.model_fields["watch"].metadata  # type: ignore[union-attr]
-)
-
-
 def _written(value: object) -> str:
     return _code(f'"{value}"' if isinstance(value, str) else str(value).lower())
 
@@ -298,10 +307,10 @@ def _default(section: str, name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None:
-        return '`"never"`' if section == "recycle" else "none"
     kind = _takes(section, name, field)
-    if isinstance(value, SessionOverrides) or value == {}:
+    if value is None:
+        return re.findall('`"[a-z]+"`', kind)[0]  # the word in the place of a value
+    if isinstance(value, TensorFlowOverrides) or value == {}:
         return "`{}`"
     if isinstance(value, bool | str):
         return _written(value)
@@ -448,6 +457,7 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "marks": _marks,
     "faults": lambda: (["fault", "on the wire"], [[each.name, _code(each.value)] for each in Fault]),
     "unpacking": lambda: (["cause", "the members"], [[each.name] for each in Unpacking]),
+    "renamed-keys": lambda: (["old", "new"], [[_code(old), _code(new)] for old, new in RENAMED.items()]),
     "commands": _index,
     "help": _help,
     "errors": _error_table,

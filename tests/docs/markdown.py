@@ -110,10 +110,6 @@ def sentences(page: Path) -> list[str]:
     ]
 
 
-def words_of(sentence: str) -> int:
-    return sum(bool(_WORD.search(word)) for word in sentence.split())
-
-
 def links(page: Path) -> list[str]:
     children = [child for _, token in _inline(page) for child in token.children or ()]
     return [str(child.attrGet("href")) for child in children if child.type == "link_open"]

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from docs.markdown import PAGES, ROOT, Block, blocks
-from harness import PoolProcess, pool_process
 from pool import Client
 from pool.config import demo_folder, parse_settings
+from support.pool_process import STUBS, PoolProcess, pool_process
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 BLOCK_S = 60
@@ -31,18 +31,7 @@ devices = ["cpu", "cpu"]
 [[model]]
 name = "digits"
 path = "{demo_folder() / "digits"}"
-[[model]]
-name = "counter"
-path = "stub:counter"
-[[model]]
-name = "echo"
-path = "stub:echo"
-devices = "all"
-[[model]]
-name = "faults"
-path = "stub:faults"
-devices = "all"
-"""
+{STUBS}"""
 
 
 def those(*languages: str) -> Any:

@@ -25,11 +25,12 @@ import zmq
 from attacker import honest
 from attacker.attack import SCENES, Attack, play
 from attacker.books import Books
-from attacker.mutants import MUTANTS
+from attacker.mutants import MUTANTS, PACKAGE
 from attacker.target import CONFIG, ENVIRON, MODELS, Stage, Target
-from evidence import kept
-from harness import PoolProcess, eventually, pool_process, stub_config
+from faults.evidence import kept
 from pool import errors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 SEED = "20261122"
 ROUND_S = 6.0
@@ -46,7 +47,7 @@ def configuration() -> str:
 def stage_of(pool: PoolProcess, status: Any) -> Stage:
     listening = re.search(r"listening at (tcp://\S+) too", pool.text())
     assert listening is not None
-    target = Target(pool.endpoint, listening[1], f"{pool.endpoint}.workers", f"{pool.socket}.arenas")
+    target = Target(pool.endpoint, listening[1], f"{pool.endpoint}.workers", f"{pool.socket}.memory")
     return Stage(target, zmq.Context.instance(), status)
 
 
@@ -156,6 +157,13 @@ def test_an_attacker_harms_nobody_for_minutes(tmp_path: Path) -> None:
                 print(play(seed, number, stage_of(pool, client.status)))  # noqa: T201
             return
         attack(pool, tmp_path, seed, float(os.environ.get("ATTACKER_S", "600")))
+
+
+@pytest.mark.parametrize("check", MUTANTS)
+def test_each_check_stands_where_it_is_said_to(check: str) -> None:
+    mutant = MUTANTS[check]
+    source = (PACKAGE / mutant.file).read_text()
+    compile(mutant.applied_to(source), mutant.file, "exec")
 
 
 @pytest.mark.attacker

@@ -18,17 +18,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import chaos_client
-from chaos_checks import check_jobs, lost_state, served
-from chaos_crowd import Crowd
-from chaos_pool import SLOTS, Configuration
-from chaos_report import Done, Kill, report
-from crash_matrix import FILES
-from evidence import keep_log, kept
-from fault_orders import descriptors, segments
-from harness import PoolProcess, children, eventually, pool_process
+from faults import chaos_client
+from faults.chaos_checks import check_jobs, lost_state, served
+from faults.chaos_crowd import Crowd
+from faults.chaos_pool import SLOTS, Configuration
+from faults.chaos_report import Done, Kill, report
+from faults.crash_matrix import FILES
+from faults.evidence import keep_log, kept
 from pool import Client
 from pool.serve.status import resident_bytes
+from support.fault_orders import descriptors, segments
+from support.pool_process import PoolProcess, pool_process
+from support.processes import children, eventually
 
 LOCAL, REMOTE = 3, 1  # clients
 FREED_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
@@ -205,7 +206,9 @@ def check_left(pool: PoolProcess, before: dict[str, int]) -> None:
         for slot in range(SLOTS):
             fresh = client.run("rows", np.ones(1, np.float32), signature="double", device=f"slot:{slot}", timeout=30)
             assert fresh["y"].tolist() == [2.0]
-        eventually(lambda: not client.status()["roll"]["left"], SERVED_S, lambda: client.status()["roll"])
+        eventually(
+            lambda: not client.status()["rolling_update"]["left"], SERVED_S, lambda: client.status()["rolling_update"]
+        )
         eventually(lambda: set(states(client)) == {"READY"}, 40, lambda: states(client))
         # Those that were replaced leave; one that was stopped is killed when its time to stop is over.
         eventually(lambda: len(pool.workers()) == SLOTS, STOPPED_S, lambda: pool.workers())

@@ -1,7 +1,7 @@
 """Chunks over real processes: whatever happens to one of them, each of its members ends by itself and as it should.
 
 A chunk is gathered by `submit_many`, since the client was told what a row takes; the premise of each test is that the
-members did leave as one, which the stories of their jobs tell.
+members did leave as one, which the histories of their jobs tell.
 """
 
 import re
@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import TIMELINE
 
-from fault_orders import Orders
-from harness import PoolProcess, eventually, stub_config
 from pool import Client, errors
 from pool.client.request import Request
+from support.fake_pool import TIMELINE
+from support.fault_orders import Orders
+from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.faults
 
@@ -74,15 +75,15 @@ def answers(futures: list[Any]) -> list[Any]:
     return [each if isinstance(each, list) else type(each) for each in ended]
 
 
-def stories(client: Client) -> list[str]:
+def histories(client: Client) -> list[str]:
     """Of all jobs that the pool remembers, the oldest first."""
     jobs = sorted(client.explain()["jobs"], key=lambda job: job["job"])
-    return ["\n".join(client.explain(job["job"])["story"]) for job in jobs]
+    return ["\n".join(client.explain(job["job"])["history"]) for job in jobs]
 
 
 def runs(told: list[str]) -> set[str]:
     """The batches that these were in."""
-    return {number for story in told for number in re.findall(r"in batch (\d+) of", story)}
+    return {number for history in told for number in re.findall(r"in batch (\d+) of", history)}
 
 
 @contextmanager
@@ -111,16 +112,16 @@ def test_members_of_a_lost_chunk_come_back_alone_before_what_their_client_sent_l
     futures = chunk(client, "kill", 1, 2, -3, 4)
     later = [client.submit("rows", np.array([value], np.float32), signature="double") for value in (10, 20)]
     for value, future in zip((1, 2, -3, 4, 10, 20), (*futures, *later), strict=True):
-        future.add_done_callback(lambda _, value=value: order.append(value))  # type: ignore[misc]
+        future.add_done_callback(lambda _, value=value: order.append(value))
     assert answers(futures) == [[1], [2], errors.Quarantined, [4]]
     assert answers(later) == [[20], [40]]
     assert order[-2:] == [10, 20], order
-    told = stories(client)
-    assert [story for story in told if "unpacked: slot 0" in story and "SIGKILL" in story], told
-    members = [story for story in told if "was one of 4 jobs" in story]
+    told = histories(client)
+    assert [history for history in told if "unpacked: slot 0" in history and "SIGKILL" in history], told
+    members = [history for history in told if "was one of 4 jobs" in history]
     assert len(members) == 4
-    assert all(" of 1 rows" in story for story in members), members
-    assert all(story.count("leased") == 1 for story in members), "with the chunk's death it is the second attempt"
+    assert all(" of 1 rows" in history for history in members), members
+    assert all(history.count("leased") == 1 for history in members), "with the chunk's death it is the second attempt"
     assert pool.whole_log().count("BACKOFF") == 2
 
 
@@ -131,8 +132,8 @@ def test_of_many_the_one_bad_member_alone_fails_after_a_few_runs(client: Client)
     futures = chunk(client, "fail", *range(40), -1, *range(41, 64))
     expected = [[float(number)] for number in range(64)]
     assert answers(futures) == [*expected[:40], errors.ModelFailed, *expected[41:]]
-    told = stories(client)
-    assert any("was one of 64 jobs" in story for story in told), "they did not leave as one"
+    told = histories(client)
+    assert any("was one of 64 jobs" in history for history in told), "they did not leave as one"
     assert len(told) == 1 + 2 * 6, "as halves, each time of one that failed"
     # Each halving is a run of the two together, since they came together, and then one of each.
     assert len(runs(told)) <= 1 + 3 * 6, sorted(runs(told))
@@ -160,10 +161,10 @@ def test_of_a_killed_pool_each_member_comes_alone_to_the_next(
     pool.wait()
     start_again(pool, way)
     assert answers(futures) == [[10], [12], [14]]
-    told = stories(client)
+    told = histories(client)
     assert len(told) == 3
-    assert not [story for story in told if "was one of" in story], "they came as a chunk, which was not taken"
-    assert all("the pool ended unexpectedly once while it held it" in story for story in told), told
+    assert not [history for history in told if "was one of" in history], "they came as a chunk, which was not taken"
+    assert all("the pool ended unexpectedly once while it held the job" in history for history in told), told
     assert {future.timeline.attempts for future in futures} == {2}
 
 
@@ -176,8 +177,8 @@ def test_what_a_stopping_pool_gives_back_comes_to_the_next_as_it_was(
         assert pool.stop() == 0
     start_again(pool, way)
     assert answers(futures) == [[10], [12], [14]]
-    told = stories(client)
-    assert [story.count("of 3 rows") for story in told] == [1], told
+    told = histories(client)
+    assert [history.count("of 3 rows") for history in told] == [1], told
 
 
 # --- a member is cancelled ----------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ def test_of_a_chunk_that_waits_a_cancelled_member_never_runs(pool: PoolProcess, 
         eventually(lambda: client.status()["queue"]["jobs"] == 4)
     assert answers([futures[0], *futures[2:]]) == [[10], [14], [16]]
     assert {int(future.result()["batch"][0]) for future in (futures[0], *futures[2:])} == {3}, "they run together"
-    assert [story for story in stories(client) if "one of its jobs was cancelled" in story]
+    assert [history for history in histories(client) if "one of its jobs was cancelled" in history]
 
 
 def test_of_a_chunk_that_runs_a_cancelled_member_disturbs_nobody(client: Client, orders: Orders) -> None:
@@ -203,5 +204,5 @@ def test_of_a_chunk_that_runs_a_cancelled_member_disturbs_nobody(client: Client,
     orders.go()
     assert answers([futures[0], *futures[2:]]) == [[10], [14], [16]]
     assert {int(future.result()["batch"][0]) for future in (futures[0], *futures[2:])} == {4}, "it ran once, as it was"
-    assert len(runs(stories(client))) == 1
+    assert len(runs(histories(client))) == 1
     eventually(lambda: client.status()["queue"]["jobs"] == 0)

@@ -6,14 +6,16 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fault_orders import descriptors
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import errors
+from support.fault_orders import descriptors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.faults
 
@@ -96,8 +98,7 @@ def test_a_large_job_outlives_more_deaths_than_it_has_attempts(pool: PoolProcess
     with pool.client() as client:
         future = client.submit("rows", values, signature="double", timeout=60)
         killed = 0
-        while not future.done():
-            time.sleep(0.5)
+        while not wait([future], 0.5).done:
             workers = pool.workers()
             if killed < 4 and len(workers) == 3 and not future.done():
                 os.kill(pick.choice(workers), signal.SIGKILL)
@@ -155,7 +156,7 @@ def test_a_worker_that_lives_and_cannot_be_reached_is_killed_by_the_pool_and_tol
         client.run("rows", row, signature="double")
         eventually(lambda: descriptors(pool.pid) < before)
         assert client.run("rows", row, signature="double")["y"].tolist() == [2.0]
-        pool.await_log("slot 0 cpu:0 BACKOFF: killed by the pool, because it has a lane 0 that cannot be reached")
+        pool.await_log("slot 0 cpu:0 BACKOFF: killed by the pool because it cannot be reached in lane 0")
         assert "SIGKILL (out of memory?)" not in pool.whole_log()
 
 
@@ -196,5 +197,5 @@ def test_a_hello_that_cannot_be_true_costs_a_worker_and_not_its_slot(tmp_path: P
         assert [slot["incarnation"] for slot in slots] == [2, 1], "nobody lied, or it cost somebody else"
         row = np.ones(1, np.float32)
         assert client.run("rows", row, signature="double", device="slot:0")["y"].tolist() == [2.0]
-        broken = "killed by the pool, because it sent what cannot be understood: .*HELLO"
+        broken = "killed by the pool because it sent an invalid message: .*HELLO"
         assert re.search(f"slot 0 cpu:0 BACKOFF: {broken}", pool.whole_log())

@@ -19,14 +19,15 @@ import numpy as np
 import pytest
 import zmq
 
-from evidence import kept
-from fault_orders import descriptors, segments
-from harness import PoolProcess, eventually, pool_process, stub_config
-from mutations import mutated
+from faults.evidence import kept
+from faults.strangers import Borrower, Stranger
 from pool import Client, errors
 from pool.wire.refusal import Refusal
 from pool.wire.worker_messages import WORKER_MESSAGES
-from strangers import Borrower, Stranger
+from support.fault_orders import descriptors, segments
+from support.mutations import mutated
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 TESTS = Path(__file__).parents[1]
 SEED = os.environ.get("FUZZ_SEED", "20261121")
@@ -56,7 +57,7 @@ import_timeout = "5s"
 [restart]
 intensity = 1000000
 backoff_max = "50ms"
-[recorder]
+[crash_reports]
 keep = 10
 """
 
@@ -148,7 +149,7 @@ class Madhouse:
 @pytest.fixture
 def madhouse(tmp_path: Path) -> Iterator[Madhouse]:
     environ = {
-        "PYTHONPATH": str(TESTS / "fuzz_hook"),
+        "PYTHONPATH": str(Path(__file__).with_name("fuzz_hook")),
         "FUZZ_TESTS": str(TESTS),
         "FUZZ_FOLDER": str(tmp_path),
         "FUZZ_SEED": SEED,
@@ -181,7 +182,7 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
         Stranger(pool.endpoint, to_front, random.Random(f"{SEED}/front/1")),
         Stranger(pool.endpoint, [*to_front, *to_back], random.Random(f"{SEED}/front/2")),
         Stranger(f"{pool.endpoint}.workers", [*to_back, *to_front], random.Random(f"{SEED}/back")),
-        borrower := Borrower(pool.endpoint, f"{pool.socket}.arenas", random.Random(f"{SEED}/arenas")),
+        borrower := Borrower(pool.endpoint, f"{pool.socket}.memory", random.Random(f"{SEED}/segments")),
     ]
     for stranger in strangers:
         stranger.start()

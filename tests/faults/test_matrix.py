@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crash_matrix import (
+from faults.crash_matrix import (
     CELLS,
     ERRORS,
     FILES,
@@ -34,9 +34,10 @@ from crash_matrix import (
     rounds,
     way_of,
 )
-from fault_orders import Orders, descriptors, states_since
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client
+from support.fault_orders import Orders, descriptors, states_since
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, eventually
 
 pytestmark = pytest.mark.faults
 
@@ -161,7 +162,7 @@ def matrix(orders: Orders) -> Iterator[Matrix]:
         yield Matrix(pool, orders)
         assert "Traceback" not in "\n".join(line for line in pool.text().splitlines() if " | " not in line)
         kept = {path.relative_to(pool.state).parts[:2] for path in pool.state.rglob("*") if path.is_file()}
-        assert kept <= {("pool", "flight")}
+        assert kept <= {("pool", "crash_reports")}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crash_matrix import CELLS, MODELS, MOMENTS, OF_A_SLOT, ON_THE_WAY_UP, cpus
-from fault_orders import Orders, descriptors
-from harness import PoolProcess, alive, eventually, stub_config
+from faults.crash_matrix import CELLS, MODELS, MOMENTS, OF_A_SLOT, ON_THE_WAY_UP, cpus
 from pool import errors
+from support.fault_orders import Orders, descriptors
+from support.pool_process import PoolProcess, stub_config
+from support.processes import alive, eventually
 
 pytestmark = pytest.mark.faults
 
@@ -60,7 +61,7 @@ def parked(fault: str) -> Iterator[tuple[PoolProcess, Parked]]:
     with tempfile.TemporaryDirectory(prefix="po-") as folder:
         orders = Orders(Path(folder))
         pool = PoolProcess(
-            stub_config('lanes = 1\nready = "any"', cpus(len(MOMENTS)), MODELS, '[restart]\nsuccessor = "never"\n'),
+            stub_config('lanes = 1\nready = "any"', cpus(len(MOMENTS)), MODELS, '[restart]\nreplacement = "never"\n'),
             orders.environ,
         )
         try:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, state, stub_config
 from pool import Client, errors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually, state
 
 pytestmark = pytest.mark.faults
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from golden.kinds import KINDS, program_of
 from golden.outcome import DONE, LETTERS, MURKY, UNANSWERED, WRONG, Outcome
 from golden.patches import BROKEN, OTHERWISE, Patch, differences

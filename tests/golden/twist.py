@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from golden.program import Program
-
 from pool.core.policy import ModelPolicy
 
 __all__ = ["AS_IT_IS", "Twist", "other_batches"]

@@ -30,6 +30,9 @@ from golden.program import (
     Version,
 )
 from golden.twist import AS_IT_IS, Twist, other_batches
+from pool.core.fleet import SlotState
+from pool.wire.faults import Fault
+from pool.wire.worker_messages import Phase
 from simulation.core import Core
 from simulation.plans import model_info, slot_plan
 from simulation.words import (
@@ -51,10 +54,6 @@ from simulation.words import (
     Succeeded,
     Welcomed,
 )
-
-from pool.core.fleet import SlotState
-from pool.wire.faults import Fault
-from pool.wire.worker_messages import Phase
 
 __all__ = ["World", "play"]
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_card import MODELS, Card, without_gpu
+
+from support.gpu_card import MODELS, Card, without_gpu
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-import gpu_card
 import numpy as np
 import pytest
-from gpu_card import UP_S, Card, slot, started
 
-from harness import PoolProcess, stub_config
 from pool.config.demo import demo_folder
 from pool.devices import discover_gpus
+from support import gpu_card
+from support.gpu_card import UP_S, Card, slot, started
+from support.pool_process import PoolProcess, stub_config
 
 pytestmark = gpu_card.marks
 
@@ -49,7 +49,7 @@ def test_each_worker_sees_one_gpu_the_right_one_by_uuid(card: Card) -> None:
 
 def test_a_worker_that_does_not_see_what_it_was_promised_does_not_serve() -> None:
     """The pool believes a MIG instance that NVML does not list; TensorFlow does not find it."""
-    config = stub_config(devices=f'["{NOWHERE}"]', models=DIGITS, rest='[health]\ndevice_free_timeout = "0s"\n')
+    config = stub_config(devices=f'["{NOWHERE}"]', models=DIGITS, rest='[health]\ndevice_free_timeout = "off"\n')
     if any(gpu.instances for gpu in discover_gpus().gpus):
         pytest.skip("NVML lists MIG instances, so one that it does not is refused before")
     pool = PoolProcess(config).start()
@@ -57,7 +57,7 @@ def test_a_worker_that_does_not_see_what_it_was_promised_does_not_serve() -> Non
         assert pool.wait(UP_S) == 3
         text = pool.text()
         assert "WRONG_DEVICES" in text
-        assert "sees 0 GPUs, this worker was promised 1" in text
+        assert "sees 0 GPUs, but this worker should have 1" in text
         assert f"CUDA_VISIBLE_DEVICES is '{NOWHERE}'" in text
     finally:
         pool.kill()

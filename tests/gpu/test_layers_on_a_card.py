@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-import gpu_card
 import numpy as np
-from gpu_card import DEVICES, UP_S, started
 
-from harness import PoolProcess, stub_config
+from support import gpu_card
+from support.gpu_card import DEVICES, UP_S, started
+from support.pool_process import PoolProcess, stub_config
 
 pytestmark = gpu_card.marks
 
 
 def test_layers_run_where_the_rules_say(models: Path) -> None:
     model = f'[[model]]\nname = "{{}}"\npath = "{models / "layers"}"\n'
-    rule = 'placement = [{ layers = ".*second.*", device = "/cpu:0" }]\n'
+    rule = 'layer_devices = [{ layers = ".*second.*", device = "/cpu:0" }]\n'
     pool = started(stub_config(devices=DEVICES, models=model.format("placed") + rule + model.format("plain")))
     try:
         with pool.client() as client:
@@ -35,8 +35,8 @@ def test_layers_run_where_the_rules_say(models: Path) -> None:
 
 def test_a_layer_without_a_kernel_for_the_card_is_an_error_where_it_may_not_go_elsewhere(models: Path) -> None:
     model = f'[[model]]\nname = "words"\npath = "{models / "words"}"\n'
-    rule = 'placement = [{ layers = ".*measure.*", device = "/gpu:0" }]\n'
-    rest = "[session]\nallow_soft_placement = false\n"
+    rule = 'layer_devices = [{ layers = ".*measure.*", device = "/gpu:0" }]\n'
+    rest = "[tensorflow]\nallow_soft_placement = false\n"
     pool = PoolProcess(stub_config(devices=DEVICES, models=model + rule, rest=rest)).start()
     try:
         # It is found when the model is loaded or warmed up, or, at the latest, by a job.
@@ -57,7 +57,7 @@ def test_a_layer_without_a_kernel_for_the_card_is_an_error_where_it_may_not_go_e
 
 def test_with_soft_placement_it_runs_on_the_cpu_and_that_is_said(models: Path) -> None:
     model = f'[[model]]\nname = "words"\npath = "{models / "words"}"\n'
-    rule = 'placement = [{ layers = ".*measure.*", device = "/gpu:0" }]\n'
+    rule = 'layer_devices = [{ layers = ".*measure.*", device = "/gpu:0" }]\n'
     pool = started(stub_config(devices=DEVICES, models=model + rule))
     try:
         with pool.client() as client:

@@ -1,4 +1,4 @@
-"""A real card: the successor of a worker that was killed comes when NVML shows the memory free, and not before."""
+"""A real card: the replacement of a worker that was killed comes when NVML shows the memory free, and not before."""
 
 import contextlib
 import ctypes
@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import gpu_card
 import pytest
-from gpu_card import UP_S, Card, slot
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client
 from pool.config.demo import demo_folder
+from support import gpu_card
+from support.gpu_card import UP_S, Card, slot
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 pytestmark = gpu_card.marks
 
 PIDFD_GETFD = 438  # the same number on every architecture; Python has no name for it
 TAKEN_BYTES = 1 << 30  # far more than a context, and less than a tenth of any card that TensorFlow is run on
 CONFIG = f"""
-[session]
+[tensorflow]
 allow_growth = false
 per_process_gpu_memory_fraction = 0.3
 [health]
@@ -48,7 +49,7 @@ def serving() -> Iterator[tuple[PoolProcess, Client]]:
         yield pool, client
 
 
-def test_the_successor_of_a_killed_worker_finds_its_memory_free(card: Card) -> None:
+def test_the_replacement_of_a_killed_worker_finds_its_memory_free(card: Card) -> None:
     before = card.used()
     with serving() as (pool, client):
         pid = slot(client)["pid"]
@@ -57,22 +58,22 @@ def test_the_successor_of_a_killed_worker_finds_its_memory_free(card: Card) -> N
         os.kill(pid, signal.SIGKILL)
         samples: list[Sample] = []
 
-        def successor_is_up() -> bool:
+        def replacement_is_up() -> bool:
             # The worker first: what NVML tells afterwards is of a moment at which that worker was there.
             found = slot(client)
             samples.append(Sample(card.used(), card.listed(), found["doing"].startswith("importing what runs")))
             return bool(found["state"] == "READY" and found["incarnation"] == 2)
 
-        eventually(successor_is_up, UP_S)
+        eventually(replacement_is_up, UP_S)
         first = next(sample for sample in samples if sample.imports)
         assert pid not in first.listed
         # It has waited, and takes a second to import TensorFlow.
         assert first.used_bytes - before < (alive - before) / 2, samples[:20]
-        assert "could not be verified" not in pool.text()
+        assert "cannot verify that a former worker has freed" not in pool.text()
         assert client.run("digits", [[0.0] * 64], timeout=60)["label"].shape == (1,)
 
 
-def test_memory_that_somebody_keeps_from_being_freed_holds_the_successor_back(card: Card) -> None:
+def test_memory_that_somebody_keeps_from_being_freed_holds_the_replacement_back(card: Card) -> None:
     """Whoever has a dead process's descriptors of the device has its memory: here the test, which takes them."""
     before = card.used()
     with serving() as (pool, client):
@@ -94,7 +95,7 @@ def test_memory_that_somebody_keeps_from_being_freed_holds_the_successor_back(ca
             for fd in kept:
                 os.close(fd)
         eventually(lambda: slot(client)["state"] == "READY", UP_S)
-        assert "could not be verified" not in pool.text()
+        assert "cannot verify that a former worker has freed" not in pool.text()
 
 
 def _descriptors_of_the_device(pid: int) -> list[int]:

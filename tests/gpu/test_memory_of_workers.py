@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-import gpu_card
 import numpy as np
-from gpu_card import DEVICES, UP_S, Card, started, steady
-from gpu_models import WEIGHTS_MIB
 
-from harness import eventually, stub_config
 from pool.config.demo import demo_folder
+from support import gpu_card
+from support.gpu_card import DEVICES, UP_S, Card, started, steady
+from support.gpu_models import WEIGHTS_MIB
+from support.pool_process import stub_config
+from support.processes import eventually
 
 pytestmark = gpu_card.marks
 
@@ -16,7 +17,7 @@ GIB = 1 << 30
 WEIGHTS = WEIGHTS_MIB << 20
 CONTEXT = 2 * GIB  # of CUDA, its libraries and their kernels, a process
 DIGITS = f'[[model]]\nname = "digits"\npath = "{demo_folder() / "digits"}"\n'
-HALF = "[session]\nallow_growth = false\nper_process_gpu_memory_fraction = 0.4\n"
+HALF = "[tensorflow]\nallow_growth = false\nper_process_gpu_memory_fraction = 0.4\n"
 PIXELS = np.zeros((1, 64), np.float32)
 
 
@@ -60,12 +61,12 @@ def test_unloading_a_model_gives_its_memory_back_to_the_driver(card: Card, model
         with pool.client() as client:
             alone = steady(card.used)
             client.load("heavy", str(models / "heavy"))
-            eventually(lambda: not client.status()["roll"]["left"], UP_S)
+            eventually(lambda: not client.status()["rolling_update"]["left"], UP_S)
             assert client.run("heavy", np.zeros(1, np.int32), timeout=UP_S)["first"].tolist() == [0.0]
             both = steady(card.used)
             assert both - alone > 0.9 * WEIGHTS
             client.unload("heavy")
-            eventually(lambda: not client.status()["roll"]["left"], UP_S)
+            eventually(lambda: not client.status()["rolling_update"]["left"], UP_S)
             eventually(lambda: card.used() <= alone + (512 << 20), 60)
             assert client.run("digits", PIXELS, timeout=UP_S)["label"].shape == (1,)
         assert pool.stop() == 0

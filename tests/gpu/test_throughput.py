@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import gpu_card
 import numpy as np
-from gpu_card import DEVICES, UP_S, BareSession, beside_a_bare_session, runs_a_second, started
-from gpu_models import SIDE, WIDTH, batches
 
-from harness import stub_config
+from support import gpu_card
+from support.gpu_card import DEVICES, UP_S, BareSession, beside_a_bare_session, runs_a_second, started
+from support.gpu_models import SIDE, WIDTH, batches
+from support.pool_process import stub_config
 
 pytestmark = gpu_card.marks
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import PoolProcess, pool_process, stub_config
 from pool import Client
+from support.pool_process import PoolProcess, pool_process, stub_config
 
 # The children of the tests import the package as it is installed; nothing of the test's own path reaches them.
 os.environ.pop("PYTHONPATH", None)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import AsyncClient, AsyncSession, errors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 MODELS = """
 [[model]]
@@ -117,7 +118,7 @@ def test_models_come_and_go(pool: PoolProcess) -> None:
         async with AsyncClient(pool.endpoint) as client:
             told = await client.load("more", "stub:tell?n=7")
             assert told["changes"][0]["line"] == "[[model]] more: is new"
-            while (await client.status())["roll"]["left"]:
+            while (await client.status())["rolling_update"]["left"]:
                 await asyncio.sleep(0.02)
             assert (await client.submit("more", np.ones((1,), np.float32)))["y"].tolist() == [7.0]
             await client.unload("more")
@@ -126,4 +127,4 @@ def test_models_come_and_go(pool: PoolProcess) -> None:
 
     asyncio.run(asyncio.wait_for(main(), 30))
     with pool.client() as client:
-        eventually(lambda: not client.status()["roll"]["left"])
+        eventually(lambda: not client.status()["rolling_update"]["left"])

@@ -5,14 +5,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zmq
-from heard import HeardBack as Back
-from simulation.driver import BatchDone, PartToRun, RunBatch, Succeeded
 
-from pool.core.events import Event, Failed, RowsChanged, Spoiled, WorkerBroken, WorkerHello
+from pool.core.events import Failed, RowsChanged, Spoiled, WorkerBroken, WorkerHello
 from pool.serve.handouts import Handouts
 from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.serve.layouts import read
@@ -25,6 +24,8 @@ from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, VERSION, decode, encode
 from pool.wire.message import Message
 from pool.wire.refusal import Refusal
+from simulation.driver import BatchDone, PartToRun, RunBatch, Succeeded
+from support.heard import HeardBack as Back
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -71,7 +72,7 @@ def lane(back: Back, context: "zmq.Context[zmq.Socket[bytes]]") -> "Iterator[zmq
             yield other
 
 
-def heard(back: Back) -> list[Event]:
+def heard(back: Back) -> list[Any]:
     back.socket.poll(5000)
     return list(back.receive())
 

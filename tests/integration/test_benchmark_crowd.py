@@ -14,8 +14,8 @@ from benchmarks.crowd import Crowd
 from benchmarks.line_process import Ended
 from benchmarks.run import Run
 from benchmarks.turns import Turns
-from harness import PoolProcess, stub_config
 from pool import Client
+from support.pool_process import PoolProcess, stub_config
 
 CASE = replace(calls.STUB, name="mlp")  # as the benchmarks call it
 MODEL = '[[model]]\nname = "mlp"\npath = "stub:rows"\n'

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, stub_config
 from pool import errors
 from pool.core.machine import Machine
 from pool.recorder.fault_report import replay, summary
 from pool.serve.planted import PLANTED, PlantedFault, planted
 from pool.systemd.unit import unit
+from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.faults
 
@@ -38,7 +39,7 @@ def pool() -> Iterator[PoolProcess]:
 
 
 def report_of(pool: PoolProcess) -> tuple[Path, dict[str, Any]]:
-    (path,) = (pool.state / "pool" / "flight").glob("*-pool-*.json")  # beside bundles of workers
+    (path,) = (pool.state / "pool" / "crash_reports").glob("*-pool-*.json")  # beside reports of workers
     report = json.loads(path.read_text())
     assert isinstance(report, dict)
     return path, report
@@ -61,7 +62,7 @@ def test_the_pool_ends_with_a_report_and_every_caller_hears_of_it(pool: PoolProc
     text = pool.text()
     assert "the pool broke down: JobArrived: PlantedFault: as POOL_PLANTED_FAULT ordered" in text
     path, _ = report_of(pool)
-    assert f"what led to it is written down in {path}" in text
+    assert f"the events that led to it are in {path}" in text
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -122,30 +123,30 @@ def test_a_fault_at_a_workers_death_is_no_other() -> None:
 
 
 def test_where_nothing_may_be_kept_the_log_has_the_traceback() -> None:
-    pool = started("JobArrived:1", "[recorder]\nkeep = 0\n")
+    pool = started("JobArrived:1", "[crash_reports]\nkeep = 0\n")
     try:
         with pool.client(reconnect_timeout=0) as client, pytest.raises(errors.PoolUnreachable):
             client.run("echo", 1.0)
         assert pool.wait(20) == 4
-        assert "what led to it is not written down" in pool.text()
+        assert "the events that led to it are not stored" in pool.text()
         assert "PlantedFault" in pool.text()
-        assert not (pool.state / "pool" / "flight").exists()
+        assert not (pool.state / "pool" / "crash_reports").exists()
     finally:
         pool.kill()
 
 
 def test_reports_are_bounded_in_number() -> None:
-    """As many as bundles of workers: they share a folder and its bounds."""
-    pool = started("JobArrived:1", "[recorder]\nkeep = 2\n")
+    """As many as reports of workers: they share a folder and its bounds."""
+    pool = started("JobArrived:1", "[crash_reports]\nkeep = 2\n")
     try:
         for _ in range(3):
             with pool.client(reconnect_timeout=0) as client, pytest.raises(errors.PoolUnreachable):
                 client.run("echo", 1.0)
             assert pool.wait(20) == 4
-            last = max((pool.state / "pool" / "flight").iterdir())
+            last = max((pool.state / "pool" / "crash_reports").iterdir())
             pool.log.unlink()
             pool.start().await_ready()
-        kept = list((pool.state / "pool" / "flight").iterdir())
+        kept = list((pool.state / "pool" / "crash_reports").iterdir())
         assert len(kept) == 2
         assert last in kept
         eventually(lambda: len(pool.workers()) == 2)

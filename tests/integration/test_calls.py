@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import zmq
 
-from asked import Asked
-from harness import PoolProcess, pool_process, stub_config
 from pool import Client, errors
 from pool.client.payload import encode_call
 from pool.wire import client_messages as wire
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
+from support.asked import Asked
+from support.pool_process import PoolProcess, pool_process, stub_config
 
-ONE = np.float32([1])
+ONE = np.array([1], np.float32)
 ROWS, PAYLOAD = encode_call("echo", ONE)
 TABLE: bytes = PAYLOAD[0]  # type: ignore[assignment]  # the first of it
 
@@ -32,7 +32,7 @@ OPENED_7 = [b"TFWP\x07\x02instance", b"\x94\xa30.1\xce\x00\x10\x00\x00\xcb@N\x00
 REFUSAL_7 = [b"TFWP\x07\x00instance", b"\x91\xa2no"]
 
 OTHER_VERSION = (
-    "protocol version 7 from the other side, 10 here: install the same release on both,"
+    "protocol version 7 from the other side, 10 here: install the same release on both sides,"
     " and restart a pool that was started before"
 )
 
@@ -113,10 +113,10 @@ def test_a_number_that_was_used_is_refused(peer: Peer) -> None:
 def test_one_call_too_many_is_refused_and_forgetting_makes_room(peer: Peer, client: Client) -> None:
     for number in range(1, MOST_CALLS + 1):
         peer.submit(echo(number, device=f"none {number}"), number)
-        assert "is no device" in peer.hear().text
+        assert "is not a device" in peer.hear().text
     for job in (2001, 2002):
         peer.submit(echo(job), 2000 + job)
-        assert f"{MOST_CALLS + 1} calls, at most {MOST_CALLS} are kept" in peer.hear().text
+        assert f"{MOST_CALLS + 1} calls; the pool keeps at most {MOST_CALLS} of one client" in peer.hear().text
     assert client.run("echo", ONE)["x"] == ONE, "that is nobody else's affair"
     peer.say(wire.Forget(1))
     peer.submit(echo(2003), 5000)
@@ -146,7 +146,7 @@ def test_huge_names_are_refused_by_their_count_and_their_bytes(peer: Peer, clien
     for number in range(1, 400):
         peer.submit(echo(number, outputs=(f"{number}", *outputs)), number)
         told = peer.hear()
-        refused += f"at most {CALLS_BYTES} are kept of one client" in told.text
+        refused += f"at most {CALLS_BYTES} of one client" in told.text
     assert 250 < refused < 380, "four megabytes of them fit"
     peer.submit(echo(1000, outputs=tuple("y" * 999 + str(n) for n in range(70))), 1000)
     assert "a header of" in peer.hear().text

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import TIMELINE
-from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, stub_config
+from integration.run_ledger import Ledger
 from pool import Client, errors
 from pool.client.request import Request
+from support.fake_pool import TIMELINE
+from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 
 MODELS = """
 [[model]]
@@ -66,8 +67,8 @@ def chunk(client: Client, *numbers: int) -> list[Any]:
 
 def taken_apart(client: Client, members: int) -> bool:
     """Whether the pool was sent a chunk of so many, and runs each of them by itself."""
-    stories = [client.explain(job["job"])["story"] for job in client.explain()["jobs"]]
-    return any(f"was one of {members} jobs" in line for story in stories for line in story)
+    histories = [client.explain(job["job"])["history"] for job in client.explain()["jobs"]]
+    return any(f"was one of {members} jobs" in line for history in histories for line in history)
 
 
 def count(client: Client, number: int) -> int:
@@ -109,7 +110,12 @@ def test_what_is_cancelled_while_it_waits_in_the_client_is_never_sent(client: Cl
     """The client's thread is held up, so all of it leaves at once: the chunk, and then that two are cancelled."""
     held, go_on = threading.Event(), threading.Event()
     first = client.submit("counter", {"n": [1]}, signature="gated")
-    first.add_done_callback(lambda _: (held.set(), go_on.wait(20)))
+
+    def hold_up(_: object) -> None:
+        held.set()
+        go_on.wait(20)
+
+    first.add_done_callback(hold_up)
     assert held.wait(20)
     futures = chunk(client, 2, 3, 4)
     alone = [client.submit("counter", {"n": [number]}, signature="gated") for number in (5, 6)]

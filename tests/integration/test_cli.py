@@ -5,43 +5,32 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import told_pool
-from simulation.driver import Driver
 
-from harness import STUBS, PoolProcess, alive, children, eventually, pool_process, stub_config
+from simulation.driver import Driver
+from support import told_pool
+from support.commands import command_line, run_command
+from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
+from support.processes import alive, children, eventually
 
 TIMEOUT_S = 60.0
 
 BROKEN = f'{STUBS}[[model]]\nname = "broken"\npath = "stub:cannot-load"\n'
 
 
-def command(pool: PoolProcess | None, *argv: str) -> list[str]:
-    endpoint = [] if pool is None else ["--endpoint", pool.endpoint]
-    return [sys.executable, "-P", "-m", "pool", *argv, *endpoint]
-
-
-def run(pool: PoolProcess | None, *argv: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
-    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run(command(pool, *argv), input=stdin, capture_output=True, timeout=TIMEOUT_S, env=environ)
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
 def output(pool: PoolProcess | None, *argv: str, stdin: bytes = b"") -> str:
-    done = run(pool, *argv, stdin=stdin)
+    done = run_command(pool, *argv, stdin=stdin)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 def failure(pool: PoolProcess | None, *argv: str) -> str:
     """The one line of a command that must fail."""
-    done = run(pool, *argv)
+    done = run_command(pool, *argv)
     assert done.returncode == 1, done
     assert done.stderr.startswith("pool: ")
     assert done.stderr.count("\n") == 1
@@ -63,7 +52,7 @@ def test_status(pool: PoolProcess) -> None:
     lines = output(pool, "status").splitlines()
     assert lines[0].startswith(f"pool 0.1.0 at {pool.endpoint}, pid {pool.pid}, up ")
     assert lines[0].endswith(": SERVING")
-    assert lines[3].split() == ["SLOT", "DEVICE", "PID", "INC.", "STATE", "DOING", "JOBS", "MEMORY", "MODELS"]
+    assert lines[3].split() == ["SLOT", "DEVICE", "PID", "INC.", "STATE", "DOING", "JOBS", "HOST", "MEM", "MODELS"]
     rows = [line.split() for line in lines[4:6]]
     assert [row[:2] for row in rows] == [["0", "cpu:0"], ["1", "cpu:1"]]
     assert sorted(int(row[2]) for row in rows) == pool.workers()
@@ -125,7 +114,7 @@ def test_submit_an_array_from_a_file(pool: PoolProcess, tmp_path: Path) -> None:
 
 def test_submit_with_words_that_cannot_be_right(pool: PoolProcess) -> None:
     for words, reason in (("y=1", "no input 'y'; there are: x"), ("hello", "'hello' is not JSON")):
-        done = run(pool, "submit", "echo", "--input", words)
+        done = run_command(pool, "submit", "echo", "--input", words)
         assert (done.returncode, done.stdout) == (2, "")
         assert reason in done.stderr
         assert done.stderr.count("\n") == 1
@@ -221,7 +210,7 @@ def test_bench_as_json(pool: PoolProcess) -> None:
 
 
 def test_bench_counts_errors_and_fails_if_there_is_nothing_else(pool: PoolProcess) -> None:
-    done = run(
+    done = run_command(
         pool, "bench", "run", "faults", "--signature", "fail", "--input", "text=boom", "--jobs", "20", "--warmup", "0"
     )
     assert done.returncode == 1
@@ -261,14 +250,14 @@ def test_a_sweep_draws_its_curve(pool: PoolProcess, tmp_path: Path) -> None:
 
 def test_an_open_loop_of_errors_alone(pool: PoolProcess) -> None:
     argv = ["--signature", "fail", "--input", "text=boom", "--rate", "50", "--duration", "0.4", "--warmup", "0"]
-    done = run(pool, "bench", "open-loop", "faults", *argv)
+    done = run_command(pool, "bench", "open-loop", "faults", *argv)
     assert done.returncode == 1
     assert " ModelFailed, the last: boom" in done.stdout
     assert done.stderr == "pool: every job failed (ModelFailed)\n"
 
 
 def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> None:
-    argv = command(pool, "bench", "run", "echo", "--duration", "50", "--warmup", "0", "--json")
+    argv = command_line(pool, "bench", "run", "echo", "--duration", "50", "--warmup", "0", "--json")
     with (
         pool.client() as client,
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
@@ -321,7 +310,7 @@ def test_check_notices_a_pool_that_runs(pool: PoolProcess) -> None:
 def test_a_command_without_some_of_its_streams_does_what_it_does(
     pool: PoolProcess, argv: list[str], streams: str
 ) -> None:
-    asked = command(None if argv == ["check"] else pool, *argv)
+    asked = command_line(None if argv == ["check"] else pool, *argv)
     done = subprocess.run(["sh", "-c", f'exec "$@" {streams}', "sh", *asked], capture_output=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -329,14 +318,14 @@ def test_a_command_without_some_of_its_streams_does_what_it_does(
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full"])
 def test_a_failure_that_nobody_reads_is_told_by_the_status(tmp_path: Path, streams: str) -> None:
     (tmp_path / "config.toml").write_text("unknown = 1")
-    asked = command(None, "check", "--config", str(tmp_path / "config.toml"))
+    asked = command_line(None, "check", "--config", str(tmp_path / "config.toml"))
     done = subprocess.run(["sh", "-c", f'exec "$@" {streams}', "sh", *asked], capture_output=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
 @pytest.mark.parametrize("argv", [["status"], ["explain"], ["status", "--json"]])
 def test_a_reader_that_leaves_early_gets_no_traceback(pool: PoolProcess, argv: list[str]) -> None:
-    process = subprocess.Popen(command(pool, *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command_line(pool, *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
     _, said = process.communicate(timeout=TIMEOUT_S)
@@ -347,7 +336,7 @@ def test_a_pool_without_streams_writes_into_none_of_its_sockets(pool: PoolProces
     """The numbers of those that are missing would be its sockets', and what it prints would go there."""
     bare = PoolProcess(pool.config.read_text().replace(pool.endpoint, "@endpoint@"))
     try:
-        argv = [*command(None, "start", "--config"), str(bare.config)]
+        argv = [*command_line(None, "start", "--config"), str(bare.config)]
         bare.process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *argv])
         with bare.client(connect_timeout=60.0) as client:
             assert client.run("echo", 1.0, timeout=60.0)["x"] == 1.0

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, children, eventually, pool_process, stub_config
+from support.commands import command_line, run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import children, eventually
 
 pytestmark = pytest.mark.bench
 
@@ -38,19 +39,8 @@ def pool() -> Iterator[PoolProcess]:
         yield running
 
 
-def command(pool: PoolProcess, *argv: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "pool", "bench", *argv, "--endpoint", pool.endpoint]
-
-
-def run(pool: PoolProcess, *argv: str) -> "subprocess.CompletedProcess[str]":
-    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run(command(pool, *argv), capture_output=True, timeout=TIMEOUT_S, env=environ, text=True)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
-
-
 def output(pool: PoolProcess, *argv: str) -> str:
-    done = run(pool, *argv)
+    done = run_command(pool, "bench", *argv)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -61,7 +51,7 @@ def figures(pool: PoolProcess, *argv: str) -> dict[str, Any]:
 
 
 def one_line(pool: PoolProcess, *argv: str, status: int) -> str:
-    done = run(pool, *argv)
+    done = run_command(pool, "bench", *argv)
     assert done.returncode == status, done
     assert done.stderr.startswith("pool: ")
     assert done.stderr.count("\n") == 1
@@ -83,7 +73,11 @@ def begin(pool: PoolProcess, *argv: str) -> "subprocess.Popen[str]":
     with pool.client() as client:
         before = client.status()["answered"].get("done", 0)
         process = subprocess.Popen(
-            command(pool, *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+            command_line(pool, "bench", *argv),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
         )
         eventually(lambda: client.status()["answered"].get("done", 0) > before + 30, 40.0)
     return process
@@ -98,7 +92,7 @@ def test_it_warms_up_until_it_is_stable(pool: PoolProcess) -> None:
     assert found["unsteady"] is None
     assert found["seconds"] == pytest.approx(0.5, abs=0.01)
     never = output(pool, "run", "echo", *argv[:-4], "--stability", "0.001", "--longest-warmup", "1")
-    assert "\nnever stable: in 1 s of warm-up no 3 windows in a row agreed within 0.0 %" in never
+    assert "\nnever stable: in 1 s of warm-up, no 3 windows in a row agreed within 0.0 %" in never
 
 
 def test_stages_and_csv(pool: PoolProcess, tmp_path: Path) -> None:
@@ -122,7 +116,7 @@ def test_a_sweep_of_jobs_in_flight_ends_at_the_bound(pool: PoolProcess, tmp_path
     table = tmp_path / "bench.csv"
     # A job of this takes 20 ms at least.
     argv = ["--signature", "sleep", "--input", "0.02", "--duration", "0.5", "--warmup", "0", "--csv", str(table)]
-    done = run(pool, "sweep", "rows", *argv, "--rows", "1", "--in-flight", "1:", "--p99-bound", "1ms")
+    done = run_command(pool, "bench", "sweep", "rows", *argv, "--rows", "1", "--in-flight", "1:", "--p99-bound", "1ms")
     assert done.returncode == 0
     assert "p99 within 1 ms: not even with 1 in flight\n" in done.stdout
     with table.open() as file:
@@ -194,14 +188,14 @@ def test_wrong_inputs_are_one_line(pool: PoolProcess, tmp_path: Path) -> None:
     argv = ["run", "rows", "--signature", "double", "--input-data", str(file)]
     for content, reason in (
         ("", "neither an .npz archive nor JSON"),
-        ('{"data": []}', "there is no job in it"),
+        ('{"data": []}', "it has no jobs"),
         ('{"data": [{"y": [1]}]}', "entry 0: no input 'y'; there are: x"),
         ('{"data": [{"x": [1]}, {"x": [[1, 2]]}]}', "entry 1, x: expected float32 [?], got float32 [1, 2]"),
     ):
         file.write_text(content)
         assert reason in one_line(pool, *argv, status=2)
     assert "does not fit float32 [?]" in one_line(pool, *argv[:4], "--shape", "x:1,2", status=2)
-    assert "no input 'y' to be made" in one_line(pool, *argv[:4], "--shape", "y:1", status=2)
+    assert "'y' is not a generated input" in one_line(pool, *argv[:4], "--shape", "y:1", status=2)
 
 
 def test_a_model_that_is_missing(pool: PoolProcess) -> None:
@@ -273,7 +267,7 @@ def test_a_process_for_comparison_that_dies_or_cannot_load(
     pool: PoolProcess, started: "list[subprocess.Popen[str]]"
 ) -> None:
     process = subprocess.Popen(
-        command(pool, "compare", "rows", "--signature", "double", "--duration", "50"),
+        command_line(pool, "bench", "compare", "rows", "--signature", "double", "--duration", "50"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -283,4 +277,4 @@ def test_a_process_for_comparison_that_dies_or_cannot_load(
     os.kill(children(process.pid)[0], signal.SIGKILL)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (1, "")
-    assert err == "pool: in its own process: it died (SIGKILL): it printed nothing\n"
+    assert err == "pool: in its separate process: it died (SIGKILL): it printed nothing\n"

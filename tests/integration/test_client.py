@@ -8,17 +8,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent import futures
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, pool_process, state, stub_config
+from integration.run_ledger import Ledger
 from pool import AsyncClient, Client, errors
 from pool.wire.tensors import DTYPES
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually, state
 
 
 def test_submit_gives_a_future_of_arrays(client: Client) -> None:
@@ -93,6 +94,7 @@ def test_map_is_lazy_and_cancels_what_is_in_flight(client: Client) -> None:
 
     results = client.map("echo", inputs(), in_flight=5)
     next(results)
+    assert isinstance(results, Generator)
     results.close()
     assert len(read) <= 6
 
@@ -402,10 +404,10 @@ def test_import_is_quick_and_leaves_numpy_and_tensorflow_alone() -> None:
 
 
 def test_a_pool_and_a_client_that_spin_answer_the_same() -> None:
-    config = stub_config("spin_us = 100", devices='["cpu"]')
+    config = stub_config(devices='["cpu"]', rest="[advanced]\nspin_us = 100")
     with pool_process(config) as spinning, Client(spinning.endpoint, spin_us=100) as client:
         for n in range(20):
             assert client.run("echo", np.float32(n))["x"] == n
     for wrong in (-1, 10_001):
-        with pytest.raises(ValueError, match=f"spin_us is {wrong}, give microseconds from 0 to 10000"):
+        with pytest.raises(ValueError, match=f"spin_us is {wrong}; give microseconds from 0 to 10000"):
             Client(spin_us=wrong)

@@ -1,6 +1,6 @@
 """What goes wrong while one peer is read or answered ends that peer, is counted, and is logged once.
 
-The mistakes are those of parts that the front, the back, the lender and the desk are given: books of memory that raise.
+The mistakes are those of parts that the front, the back, the listener and the desk are given: memory that raises.
 """
 
 import logging
@@ -15,11 +15,7 @@ from typing import Any
 
 import pytest
 import zmq
-from heard import HeardBack as Back
-from heard import HeardFront as Front
-from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
 
-from asked import Asked, framed
 from pool.clock.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, Start, WorkerBroken, WorkerHello
@@ -28,21 +24,26 @@ from pool.core.policy import Policy, SlotPlan
 from pool.devices import Device
 from pool.recorder import Recorder, Shelf
 from pool.serve.admin import Admin
-from pool.serve.arenas import Arena, Arenas, LentBuffer
 from pool.serve.back import CannotSay
 from pool.serve.front import Question
 from pool.serve.handouts import Handouts
 from pool.serve.layouts import Column, Layout
 from pool.serve.loop import CoreFault
 from pool.serve.rows import Inputs
+from pool.serve.shared_memory import Region, Segment, SharedMemory
 from pool.wire import client_messages as wire
 from pool.wire import worker_messages
-from pool.wire.arena import Wish
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
-from pool.wire.lent import Room
+from pool.wire.lent import AnswerSpace
 from pool.wire.message import Message
+from pool.wire.segment import MemoryRequest
 from pool.wire.timeline import Timeline
+from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
+from support.asked import Asked, framed
+from support.heard import HeardBack as Back
+from support.heard import HeardFront as Front
+from support.heard import address
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -52,14 +53,14 @@ SUBMIT = Asked(1, "m", None, None, None, None, 0, None, 0, False)
 TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1 << 70)
 
 
-class Bewildered(Arenas):
+class Bewildered(SharedMemory):
     """Books that raise what nobody expects."""
 
-    def buffer(self, client: bytes, number: int, offset: int, size_bytes: int) -> LentBuffer:
-        raise RuntimeError(f"{size_bytes} bytes at {offset} of arena {number} are a riddle of {len(client)} bytes")
+    def buffer(self, client: bytes, number: int, offset: int, size_bytes: int) -> Region:
+        raise RuntimeError(f"{size_bytes} bytes at {offset} of segment {number} are a riddle of {len(client)} bytes")
 
-    def lend(self, client: bytes, wished: Wish) -> Arena | None:
-        raise RuntimeError(f"lending {wished.most_bytes} bytes is a riddle of {len(client)} bytes")
+    def lend(self, client: bytes, request: MemoryRequest) -> Segment | None:
+        raise RuntimeError(f"lending {request.most_bytes} bytes is a riddle of {len(client)} bytes")
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +100,10 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> Iterator[Front]:
-    arenas, turn = Bewildered(1 << 20, 1 << 20), Alarms().alarm(lambda: None)
-    front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 50, arenas, turn)
+    shared_memory, turn = Bewildered(1 << 20, 1 << 20), Alarms().alarm(lambda: None)
+    front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 50, shared_memory, turn)
     front.bind_local(folder / "front")
-    front.lend(folder / "arenas")
+    front.lend(folder / "segments")
     yield front
     front.close()
 
@@ -110,13 +111,13 @@ def front(context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> Iterator[F
 class Peer:
     def __init__(self, front: Front, connect: Connect) -> None:
         self._front = front
-        self.dealer = connect(front.sockets[0].last_endpoint.decode().rstrip("\0"))
+        self.dealer = connect(address(front.sockets[0]))
         assert self.say(wire.Open("a test"), instance=NO_INSTANCE) == []
         opened = self.hear()
         assert isinstance(opened, wire.Opened)
         self.ticket = opened.ticket
 
-    def say(self, message: Message, *payload: bytes, instance: bytes = INSTANCE) -> list[Event]:
+    def say(self, message: Message | Asked, *payload: bytes, instance: bytes = INSTANCE) -> list[Event]:
         self.dealer.send_multipart(framed(message, instance, payload))
         assert self._front.sockets[0].poll(5000)
         return list(self._front.receive(self._front.sockets[0], 100.0))
@@ -148,14 +149,14 @@ def test_a_client_whose_message_cannot_be_read_is_dropped_and_no_other(
     client = guilty.submit().client
     theirs = other.submit().client
     for job in (2, 3):
-        submit = replace(SUBMIT, job=job, room=Room(7, 0, 64))
+        submit = replace(SUBMIT, job=job, space=AnswerSpace(7, 0, 64))
         assert guilty.say(submit, b"table") == []
     assert gone(front) == [ClientGone(client)]
     refusal = guilty.hear()
     assert isinstance(refusal, wire.Refusal)
     assert "this client was dropped" in refusal.text
     assert front.refused["the pool failed when it read what it sent: RuntimeError"] == 2
-    assert "RuntimeError: 64 bytes at 0 of arena 7 are a riddle of 8 bytes" in caplog.text
+    assert "RuntimeError: 64 bytes at 0 of segment 7 are a riddle of 8 bytes" in caplog.text
     assert caplog.text.count("Traceback") == 1, "once"
     front.answer(AnswerJob(theirs, 1, JobFailed(Fault.MODEL_FAILED, "text")))
     assert isinstance(other.hear(), wire.Failure)
@@ -184,9 +185,9 @@ def test_a_client_that_cannot_be_lent_memory_is_gone_and_no_other(front: Front, 
     guilty, other = Peer(front, connect), Peer(front, connect)
     client, theirs = guilty.submit().client, other.submit().client
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
-        link.connect(str(folder / "arenas"))
+        link.connect(str(folder / "segments"))
         link.send(guilty.ticket)
-        link.send(Wish(64, 64).pack())
+        link.send(MemoryRequest(64, 64).pack())
         while not (found := gone(front)):
             front.on_readable()
     assert found == [ClientGone(client)]
@@ -205,7 +206,7 @@ class Riddles(Handouts):
 @pytest.fixture
 def back(context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> Iterator[Back]:
     back = Back(context, folder / "back", INSTANCE, Riddles(lambda *_: False, lambda *_: True))
-    back._handouts.tenants[0, 1] = {}  # batches of both may lie in arenas
+    back._handouts.regions[0, 1] = {}  # batches of both may lie in segments
     yield back
     back.close()
 
@@ -240,15 +241,15 @@ def test_a_run_that_cannot_be_written_is_its_jobs_fault(back: Back) -> None:
     back._routes[0, 1, 0] = b"route"  # a lane that has gone would not be written to at all
     inputs = Inputs(b"table", [], None, None)
     run = RunBatch(0, 1, 0, 9, "m", None, None, (PartToRun(inputs, 0, 0),), 0, False, owner=1 << 70)
-    with pytest.raises(CannotSay, match="when it wrote the run of a job: error"):
+    with pytest.raises(CannotSay, match="when it sent a job to a worker: error"):
         back.run(run)
     layout = Layout(b"table", b"table", (Column(4, False, "x"),), 4)
     uncut = Inputs(b"table", [zmq.Frame(bytes(8))], layout, 2)
     with pytest.raises(CannotSay, match="rows 1 to 9 of 2"):
         back.run(RunBatch(0, 1, 0, 10, "m", None, None, (PartToRun(uncut, 1, 9),), 8, True))
     assert back.dropped == {
-        "the pool failed when it wrote the run of a job: error": 1,
-        "the pool failed when it wrote the run of a job: AssertionError": 1,
+        "the pool failed when it sent a job to a worker: error": 1,
+        "the pool failed when it sent a job to a worker: AssertionError": 1,
     }
 
 
@@ -258,7 +259,15 @@ def desk_of(front: Any, feed: Any, pool: Any) -> Admin:
     followed(machine, 1.0)
     recorder = Recorder(machine.fleet, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
     return Admin(
-        machine, [Device("cpu", (), "cpu:0", "cpu", None)], front, recorder, feed, pool, lambda _: None, lambda _: []
+        machine,
+        [Device("cpu", (), "cpu:0", "cpu", None)],
+        lambda _: [],
+        front,
+        recorder,
+        feed,
+        pool,
+        lambda *_: None,
+        lambda _: [],
     )
 
 
@@ -274,7 +283,7 @@ def test_a_question_that_cannot_be_answered_is_told_so(
         desk.answer(peer.ask("status"))
         answer = peer.hear()
         assert isinstance(answer, wire.Answer)
-        assert answer.error == "the pool failed at a question: RuntimeError: the pool is a riddle"
+        assert answer.error == "the pool failed to answer this question: RuntimeError: the pool is a riddle"
     assert caplog.text.count("Traceback") == 1
 
 

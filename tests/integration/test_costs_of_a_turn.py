@@ -14,13 +14,10 @@ from types import FrameType
 
 import pytest
 import zmq
-from fakes import pynvml
 
 import pool.processes.supervisor
-from harness import eventually
 from pool.config import parse_settings
 from pool.core.actions import PoolStopped
-from pool.devices import discover_gpus
 from pool.loop.loop import Loop
 from pool.loop.watch import Source, Watch
 from pool.plan import versions
@@ -30,6 +27,9 @@ from pool.serve.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.versions import versions_in as whole
+from support.fake_nvml import eight_gpus
+from support.processes import eventually
 
 RINGS = 20
 TURN, RUNG = Loop.turn.__code__, Service._let_go.__code__
@@ -80,7 +80,7 @@ def run(folder: Path, slots: int, several: list[dict[str, object]], drive: Calla
     endpoint = f"ipc://{folder}/socket"
     several = [{**model, "replicas": slots} for model in several]
     data = {"pool": {"devices": ["cpu"] * slots, "endpoint": endpoint, "watch": "100ms"}, "model": several}
-    plan = make_plan(parse_settings(data, "f.toml", folder), {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    plan = make_plan(parse_settings(data, "f.toml", folder), {}, eight_gpus())
     assert [len(share.models) for share in plan.shares] == [len(several)] * slots
     service = Service(plan, {**os.environ, "XDG_STATE_HOME": str(folder)}, lambda *_: None, Notifier.of_nobody())
     reader, writer = os.pipe()
@@ -142,7 +142,7 @@ def test_nothing_is_looked_at_again_and_again(tmp_path: Path, monkeypatch: pytes
     """The models' folders are looked at every tenth of a second, and the disk does not answer: the loop is idle."""
     looks, answers = threading.Event(), threading.Event()
     waits: list[float] = []
-    whole, wait = versions.versions_in, Watch.wait
+    wait = Watch.wait
 
     def versions_in(folder: Path) -> object:
         if threading.current_thread().name == "versions":

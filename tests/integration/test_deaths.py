@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_nvml import FAKES
-from steady_clients import asked_all_the_time
 
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
+from support.fake_nvml import FakeNvml
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, eventually
+from support.steady_clients import asked_all_the_time
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
@@ -148,10 +149,10 @@ def test_a_load_that_hangs_is_bounded() -> None:
         pool.kill()
 
 
-def test_one_slot_that_is_fatal_does_not_take_the_others_down() -> None:
+def test_one_slot_that_is_fatal_does_not_take_the_others_down(nvml: FakeNvml) -> None:
     models = _model("stub:echo", "good", "[0]") + _model("stub:cannot-load", "broken", "[1]")
     config = stub_config(devices="[0, 1]", models=models)
-    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
         assert "ready: 1 of 2 slots serve" in pool.text()
         assert client.run("good", 1.0)["x"] == 1.0
         with pytest.raises(errors.WorkerLost, match=r"no worker is left for model 'broken': slot 1 is FATAL"):

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
 
-from harness import PoolProcess, alive, children, eventually, pool_process, stub_config
 from pool import Client
+from support.fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, children, eventually
 
 pytestmark = pytest.mark.faults
 
@@ -75,7 +76,7 @@ def test_the_next_worker_touches_its_device_when_the_memory_is_free_and_not_befo
         assert slot(client)["pid"] == found["pid"], "it was there all the time"
         pool.await_log(f"slot 0 | waiting for gpu:0: 6.0 GiB of the former worker (pid {pid}, which is gone)")
         pool.await_log("slot 0 | gpu:0 is free after")
-        assert "could not be verified" not in pool.whole_log()
+        assert "cannot verify that a former worker has freed" not in pool.whole_log()
 
 
 def test_memory_that_never_goes_is_a_reason_within_the_bound(nvml: FakeNvml) -> None:
@@ -129,7 +130,7 @@ def test_a_driver_that_hangs_ends_one_worker_within_the_budget(nvml: FakeNvml) -
         eventually(lambda: not alive(hung))
 
         def reports() -> list[dict[str, Any]]:
-            return [each for each in client.explain("slot:0")["bundles"] if each["incarnation"] == 2]
+            return [each for each in client.explain(slot=0)["crash_reports"] if each["incarnation"] == 2]
 
         eventually(lambda: len(reports()) == 1)  # it is written once the exit was seen
         [report] = reports()
@@ -144,7 +145,7 @@ def test_a_driver_that_fails_is_not_waited_for_longer(nvml: FakeNvml) -> None:
         nvml.say(CARD, error="Unknown Error")
         os.kill(slot(client)["pid"], signal.SIGKILL)
         eventually(lambda: is_ready(client, 2))
-        pool.await_log("could not be verified: Unknown Error within 3 s")
+        pool.await_log("cannot verify that a former worker has freed gpu:0: Unknown Error within 3 s")
 
 
 def test_the_process_that_listens_may_die_at_any_time_and_nvml_may_end_a_worker(nvml: FakeNvml) -> None:
@@ -197,7 +198,7 @@ def test_a_slot_that_waits_can_be_restarted(nvml: FakeNvml) -> None:
 
 
 def test_without_patience_nvml_is_not_asked(nvml: FakeNvml) -> None:
-    with two_gpus(nvml, 'device_free_timeout = "0s"') as (pool, client):
+    with two_gpus(nvml, 'device_free_timeout = "off"') as (pool, client):
         assert not listens(pool)
         nvml.say(CARD, used=7 * GIB, processes=[[slot(client)["pid"], 6 * GIB]])
         os.kill(slot(client)["pid"], signal.SIGKILL)
@@ -270,7 +271,7 @@ def test_of_two_slots_on_a_card_one_waits_for_its_own_though_the_other_grows(nvm
 
 
 @pytest.mark.parametrize(("held", "free"), [(6, True), (14, False)])
-def test_a_successor_comes_beside_the_worker_only_where_the_card_has_room(
+def test_a_replacement_comes_beside_the_worker_only_where_the_card_has_room(
     nvml: FakeNvml, held: int, free: bool
 ) -> None:
     """The card has 16 GiB."""
@@ -280,11 +281,11 @@ def test_a_successor_comes_beside_the_worker_only_where_the_card_has_room(
         assert client.restart(0) == 2
         if free:
             pool.await_log(
-                "slot 0 | it gets ready beside the slot's worker: gpu:0 has 10.0 GiB free, and its worker holds 6.0"
+                "slot 0 | getting ready beside the slot's worker: gpu:0 has 10.0 GiB free, and its worker holds 6.0"
             )
         else:
             why = "gpu:0 has 2.0 GiB free, and its worker holds 14.0 GiB"
-            pool.await_log(f"its restart was asked for; without a successor: {why}")
+            pool.await_log(f"restart requested; without a replacement: {why}")
             nvml.say(CARD)
         eventually(lambda: is_ready(client, 2 if free else 3))
         eventually(lambda: not alive(former))
@@ -299,8 +300,8 @@ def test_what_a_model_takes_is_learned_and_planned_with(nvml: FakeNvml) -> None:
     pool = PoolProcess(stub_config(devices="[0, 1]", models=models), nvml.environ)
     try:
         pool.start().await_ready()
-        pool.await_log("slot 0: a takes 9216 MiB of gpu:0; the next start plans with that")
-        pool.await_log("slot 1: b takes 9216 MiB of gpu:1; the next start plans with that")
+        pool.await_log("slot 0: a takes 9216 MiB of gpu:0; the next start plans with this size")
+        pool.await_log("slot 1: b takes 9216 MiB of gpu:1; the next start plans with this size")
         assert pool.stop() == 0
         pool.config.write_text(pool.config.read_text().replace("devices = [0]\n", "devices = [1]\n"))
         pool.start()
@@ -312,8 +313,8 @@ def test_what_a_model_takes_is_learned_and_planned_with(nvml: FakeNvml) -> None:
 
 
 def test_a_gpu_that_vanishes_ends_its_slot_alone(nvml: FakeNvml) -> None:
-    models = MODELS + '[[model]]\nname = "a"\npath = "stub:echo"\nmemory = "10GiB"\n'
-    models += '[[model]]\nname = "b"\npath = "stub:echo"\nmemory = "4GiB"\n'
+    models = MODELS + '[[model]]\nname = "a"\npath = "stub:echo"\ndevice_memory = "10GiB"\n'
+    models += '[[model]]\nname = "b"\npath = "stub:echo"\ndevice_memory = "4GiB"\n'
     config = stub_config(devices="[0, 1]", models=models)
     with pool_process(config, nvml.environ) as pool, pool.client() as client:
         nvml.say(CARD, error="GPU is lost")
@@ -321,7 +322,7 @@ def test_a_gpu_that_vanishes_ends_its_slot_alone(nvml: FakeNvml) -> None:
         eventually(lambda: slot(client)["doing"].startswith("waiting for gpu:0, which is gone: GPU is lost"))
         eventually(lambda: slot(client)["state"] == "FATAL")
         assert slot(client)["reason"] == "gpu:0 is gone: GPU is lost"
-        pool.await_log("model faults is not moved from gpu:0: it is on all others")
+        pool.await_log("model faults cannot move from gpu:0: all other devices already have it")
         assert client.run("faults", {}, signature="pid", timeout=5)["pid"] == slot(client, 1)["pid"]
         # It is back after a reset.
         nvml.say(CARD)

@@ -15,8 +15,9 @@ import msgpack
 import pytest
 
 import pool
-from harness import STUBS, alive, children, eventually
 from pool import errors
+from support.pool_process import STUBS
+from support.processes import alive, children, eventually
 
 ECHO = {"model": [{"name": "echo", "path": "stub:echo", "devices": "all"}], "pool": {"devices": ["cpu", "cpu"]}}
 

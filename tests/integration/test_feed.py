@@ -14,11 +14,7 @@ from typing import Any
 
 import pytest
 import zmq
-from heard import batch_of
-from simulation.driver import PartToRun, RunBatch
-from simulation.plans import model_info
 
-from asked import Asked, framed
 from pool.config import parse_settings
 from pool.core import actions as do
 from pool.core import events as told
@@ -27,7 +23,6 @@ from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.plan.planning import make_plan
-from pool.serve.arenas import Arenas
 from pool.serve.back import Back, CannotSay
 from pool.serve.calls import inputs_of
 from pool.serve.clients import Client
@@ -36,14 +31,19 @@ from pool.serve.layouts import read
 from pool.serve.loop import CoreFault, Way
 from pool.serve.rows import Inputs
 from pool.serve.service import Service
+from pool.serve.shared_memory import SharedMemory
 from pool.systemd.notify import Notifier
-from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader
-from pool.wire.client_messages import CLIENT_MESSAGES
+from pool.wire.client_messages import CLIENT_MESSAGES, Opened
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.frames import decode
 from pool.wire.lent import Lent
+from pool.wire.segment import MemoryRequest
+from simulation.driver import PartToRun, RunBatch
+from simulation.plans import model_info
+from support.asked import Asked, framed
+from support.heard import batch_of
 
 CLIENT = b"client"
 TABLE = pack(Table((TensorHeader("x", "float32", (16,), False),)))
@@ -60,13 +60,13 @@ def asked_of(job: int, rows: int | None, timeout_s: float, size_bytes: int) -> t
 class House:
     """The core and the books of lent memory, and lanes that cannot be reached; each attempt to reach one takes 10 s."""
 
-    def __init__(self, back: Back, arenas: Arenas) -> None:
+    def __init__(self, back: Back, shared_memory: SharedMemory) -> None:
         self.now = 100.0
         self.released: list[int] = []
         self.answers: dict[int, do.JobFailed | None] = {}
         self.machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
-        self._arenas = arenas
-        self._client = Client(CLIENT, (0, b""))
+        self._shared_memory = shared_memory
+        self._client = Client(CLIENT, (0, b""), Opened("test", 1 << 20, 60.0))
         self.feed = Way(self.machine, lambda *_: None, lambda _: None, self._act, self._unsent, lambda: self.now)
         self.feed.back, self.feed.front = back, Mute()  # type: ignore[assignment]
 
@@ -77,8 +77,10 @@ class House:
         call = self._client.calls.of(submit, local=True)
         assert call is not None
         released = self.released
-        inputs = inputs_of(CLIENT, submit, call, buffers, frames, self._arenas, lambda _, job: released.append(job))
-        self._client.owed[submit.job] = inputs.tenancy
+        inputs = inputs_of(
+            CLIENT, submit, call, buffers, frames, self._shared_memory, lambda _, job: released.append(job)
+        )
+        self._client.owed[submit.job] = inputs.regions
         self.feed.arrived(asked_of(submit.job, None, submit.timeout_s, 64), inputs, MORE, self.now)
         self.feed.dispatch()
 
@@ -94,21 +96,21 @@ class House:
 
 @pytest.fixture
 def house() -> Iterator[House]:
-    arenas = Arenas(1 << 20, 1 << 20)
+    shared_memory = SharedMemory(1 << 20, 1 << 20)
     handouts = Handouts(lambda *_: False, lambda *_: True)
     with tempfile.TemporaryDirectory(prefix="pf-") as folder, zmq.Context() as context:
         back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None)
-        house = House(back, arenas)
-        arena = arenas.lend(CLIENT, Wish(4096, 4096))
-        assert arena is not None
+        house = House(back, shared_memory)
+        segment = shared_memory.lend(CLIENT, MemoryRequest(4096, 4096))
+        assert segment is not None
         house.feed(told.Start())
         house.feed(told.WorkerSpawned(0, 1, 4711))
         house.submit(LONE)
-        house.submit(replace(LONE, job=2, timeout_s=5.0, lent=(Lent(0, arena.number, 0, 64),)))
+        house.submit(replace(LONE, job=2, timeout_s=5.0, lent=(Lent(0, segment.number, 0, 64),)))
         house.feed(told.WorkerHello(0, 1))
         yield house
         back.close()
-        arenas.close()
+        shared_memory.close()
 
 
 def test_a_lent_job_whose_deadline_comes_while_another_lane_is_tried(house: House) -> None:

@@ -7,20 +7,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
-from heard import HeardFront as Front
-from simulation.driver import AnswerJob, JobArrived, JobDone
 
-from asked import Asked, Numbers, framed
-from harness import eventually
 from pool.clock.alarms import Alarms
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.serve import front as clients_front
 from pool.serve import front as front_module
-from pool.serve.arenas import Arenas
 from pool.serve.clients import LOOK_S
 from pool.serve.front import LETTER_BYTES, LETTER_JOBS, PART_S, RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
 from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
@@ -30,8 +26,8 @@ from pool.serve.pipes import PIPE_BYTES
 from pool.serve.questions import MOST_WAITING
 from pool.serve.repeats import STEP_BYTES
 from pool.serve.rows import Inputs
+from pool.serve.shared_memory import SharedMemory
 from pool.wire import client_messages as wire
-from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
@@ -39,12 +35,18 @@ from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.hot import SMALL_BYTES
 from pool.wire.lent import Lent
 from pool.wire.message import Message
+from pool.wire.segment import MemoryRequest
 from pool.wire.timeline import Timeline
 from pool.wire.unpacking import Unpacking
+from simulation.driver import AnswerJob, JobArrived, JobDone
+from support.asked import Asked, Numbers, framed
+from support.heard import HeardFront as Front
+from support.heard import address
+from support.processes import eventually
 
 INSTANCE = b"instance"
 MOST_REPLIES = 50
-ARENA_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 20
 CREDIT = 16 << 20
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS, 2), False),)))
 TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1)
@@ -59,8 +61,8 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Front]:
     with tempfile.TemporaryDirectory(prefix="pf-") as folder:
-        arenas, turn = Arenas(ARENA_BYTES, ARENA_BYTES), Alarms().alarm(lambda: None)
-        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, arenas, turn)
+        shared_memory, turn = SharedMemory(SEGMENT_BYTES, SEGMENT_BYTES), Alarms().alarm(lambda: None)
+        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, shared_memory, turn)
         front.bind_local(Path(folder, "front.sock"))
         yield front
         front.close()
@@ -71,7 +73,7 @@ def connect(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Soc
     dealer.linger = 0
     dealer.rcvtimeo = 5000
     dealer.rcvhwm = 1  # what is not read stays at the pool's side
-    dealer.connect(front.sockets[0].last_endpoint.decode().rstrip("\0"))
+    dealer.connect(address(front.sockets[0]))
     dealer.send_multipart(encode(wire.Open("a test"), NO_INSTANCE))
     return dealer
 
@@ -149,7 +151,7 @@ def test_a_silent_client_is_gone_and_told_so_and_one_that_pings_is_not(
         assert tend_until(front, 99.0 + SILENCE_S, 101.0 + SILENCE_S) == [ClientGone(gone)]
         told = heard_by(silent)
         assert isinstance(told, wire.Farewell)
-        assert "nothing was heard of this client for 30 s" in told.text
+        assert "the pool heard nothing from this client for 30 s" in told.text
         assert not told.unread
         assert isinstance(heard_by(alive), wire.Pong)
 
@@ -280,7 +282,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
             answer(front, AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
             sent += 1
         assert tended(front, 1.0) == []
-        received = []
+        received: list[Any] = []
         while len(received) < sent:
             message = heard_by(dealer, front)
             assert isinstance(message, wire.Failure)
@@ -347,9 +349,9 @@ def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
-        assert arena is not None
-        lent = replace(submission(2), lent=(Lent(0, arena.number, 0, 64),))
+        segment = front._shared_memory.lend(client, MemoryRequest(1, SEGMENT_BYTES))
+        assert segment is not None
+        lent = replace(submission(2), lent=(Lent(0, segment.number, 0, 64),))
         for _ in range(2):
             dealer.send_multipart(framed(lent, INSTANCE, [b"table", b""]))
         dealer.send_multipart(framed(submission(3), INSTANCE, [b"table"]))
@@ -358,8 +360,8 @@ def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
         assert isinstance(refusal, wire.Failure)
         assert (refusal.job, "job 2 is already in the pool" in refusal.text) == (2, True)
         answer(front, AnswerJob(client, 2, JobFailed(Fault.MODEL_FAILED, "", None)))
-        front._arenas.take_back(client)
-        assert front._arenas.lent_bytes == 0
+        front._shared_memory.take_back(client)
+        assert front._shared_memory.lent_bytes == 0
 
 
 def test_a_chunk_takes_one_number_and_its_memory_is_its_clients_again_with_the_unpack(
@@ -367,9 +369,9 @@ def test_a_chunk_takes_one_number_and_its_memory_is_its_clients_again_with_the_u
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0, job=9)
-        arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
-        assert arena is not None
-        lent = replace(submission(1, rows=3), weight=3, lent=(Lent(0, arena.number, 0, 24),))
+        segment = front._shared_memory.lend(client, MemoryRequest(1, SEGMENT_BYTES))
+        assert segment is not None
+        lent = replace(submission(1, rows=3), weight=3, lent=(Lent(0, segment.number, 0, 24),))
         dealer.send_multipart(framed(lent, INSTANCE, [TABLE, b""]))
         assert job_of(front, now=1.0).weight == 3
         submit(front, dealer, now=1.0, job=2)
@@ -391,7 +393,7 @@ def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
     with context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
         dealer.sndhwm = 1
-        dealer.connect(front.sockets[0].last_endpoint.decode().rstrip("\0"))
+        dealer.connect(address(front.sockets[0]))
         number = 0
         while dealer.poll(200, zmq.POLLOUT):
             dealer.send_multipart([b"", b"", bytes(1 << 20)])
@@ -467,7 +469,7 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
             sent += 1
         closing = threading.Thread(target=front.close)
         closing.start()
-        jobs = []
+        jobs: list[Any] = []
         while len(jobs) < sent:
             message = heard_by(dealer)
             assert isinstance(message, wire.Failure)
@@ -556,7 +558,7 @@ def test_empty_frames_are_not_free(front: Front, context: "zmq.Context[zmq.Socke
 def test_frames_of_no_client_are_counted(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with context.socket(zmq.DEALER) as dealer:
         dealer.linger = 500
-        dealer.connect(front.sockets[0].last_endpoint.decode().rstrip("\0"))
+        dealer.connect(address(front.sockets[0]))
         for junk in ([b""], [b"", b""], [b"x" * 14, b""], [b"TFWP"]):
             dealer.send_multipart(junk)
         while sum(front.refused.values()) < 4:
@@ -588,6 +590,7 @@ def test_a_job_with_rows_arrives_with_its_form(front: Front, context: "zmq.Conte
         assert first.form is second.form, "a thousand jobs that wait share it"
         assert isinstance(first.payload, Inputs)
         (piece,) = first.payload.cut(1, 2)
+        assert isinstance(piece, memoryview)
         assert len(piece) == 8
 
 
@@ -605,8 +608,8 @@ def test_nothing_is_read_of_a_job_without_rows(front: Front, context: "zmq.Conte
     ("rows", "payload", "told"),
     [
         (None, [], "it has no table"),
-        (None, [bytes(TABLE_BYTES + 1)], "a table of 1048577 bytes, at most 1048576 are read"),
-        (3, [bytes(TABLE_BYTES + 1), b""], "a table of 1048577 bytes, at most 1048576 are read"),
+        (None, [bytes(TABLE_BYTES + 1)], "a table of 1048577 bytes; at most 1048576 are allowed"),
+        (3, [bytes(TABLE_BYTES + 1), b""], "a table of 1048577 bytes; at most 1048576 are allowed"),
         (3, [TABLE, bytes(25)], "input 'x', float32 [?, 2]: 25 bytes where 3 rows have 24"),
         (3, [TABLE], "0 buffers for 1 tensors"),
         (0, [TABLE, b""], "no rows in a call that counts them"),
@@ -727,7 +730,7 @@ def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
                 message = decode(wire.CLIENT_MESSAGES, frames).message
                 refused += [message] if isinstance(message, wire.Answer) else []
         assert {message.error for message in refused if isinstance(message, wire.Answer)} == {
-            f"{MOST_WAITING} questions of this client wait for their answers"
+            f"{MOST_WAITING} questions of this client already wait for answers"
         }
         polite.send_multipart(encode(wire.Ask(1, "status", ""), INSTANCE))
         front.sockets[0].poll(5000)

@@ -1,7 +1,5 @@
 """Models with Python around their graph, behind a pool."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, pool_process
 from pool import Client, errors
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process
 
 HANDLER = """
 import sys
@@ -146,12 +145,7 @@ def test_a_session_passes_the_handler_by(client: Client) -> None:
 
 def test_another_handler_comes_with_new_workers(pool: PoolProcess, client: Client) -> None:
     pool.config.write_text(pool.config.read_text().replace("factor = 10", "factor = 100"))
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pool", "reload", "--wait", "--endpoint", pool.endpoint],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_command(pool, "reload", "--wait")
     assert done.returncode == 0, done.stderr
     assert '[[model]] words handler_options: {"factor": 10} → {"factor": 100}' in done.stdout
     assert client.run("words", ["1"], signature="double")["size"].tolist() == [200]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually
 from pool import Client
 from pool.core.queue.independence import ENOUGH
+from support.pool_process import PoolProcess
+from support.processes import eventually
 
 CONFIG = """
 [pool]
@@ -91,7 +92,7 @@ def test_what_was_proven_outlives_the_worker(client: Client) -> None:
 def test_an_output_that_depends_on_the_batch_ends_it_for_its_signature(client: Client, pool: PoolProcess) -> None:
     told = rows_told(client, "rows", "double")
     assert told.startswith("job by job: its rows depend on each other: when it warmed up, output 'batch' gave")
-    pool.await_log("model rows, signature double: its jobs run one by one, as its rows depend on each other")
+    pool.await_log("model rows, signature double: its jobs run one by one, because its rows depend on each other")
     futures = [client.submit("rows", np.ones(1, np.float32), signature="double") for _ in range(12)]
     assert [future.result()["batch"].tolist() for future in futures] == [[1]] * 12
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 TOUCHY = """
 [[model]]

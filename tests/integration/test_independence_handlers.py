@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process
 from pool import Client
+from support.pool_process import PoolProcess, pool_process
+from support.processes import eventually
 
 HANDLERS = """
 class Scaled:
@@ -74,7 +75,8 @@ def send(client: Client, model: str, numbers: np.random.Generator) -> bool:
     futures = [client.submit(model, x, signature="view", timeout=30) for x in fed]
     for x, future in zip(fed, futures, strict=True):
         np.testing.assert_allclose(future.result(30)["same"], RIGHT[model](x), rtol=1e-5, atol=1e-6)
-    return any(future.timeline.batch_rows != future.timeline.rows for future in futures)
+    lines = [future.timeline for future in futures]
+    return any(line.batch_rows != line.rows for line in lines if line)
 
 
 @pytest.mark.parametrize("model", ["Centred", "Ranked"])

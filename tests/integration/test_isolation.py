@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from integration.run_ledger import Ledger
 from pool import Client, errors
 from pool.client.futures import JobFuture
 from pool.kept.quarantine import load
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 MODELS = """
 [[model]]
@@ -84,7 +85,7 @@ def one_batch(client: Client, ledgers: list[Ledger], values: list[float], signat
 
 def batch_with_one_guilty(
     client: Client, ledgers: list[Ledger], signature: str, together: int = COUNT
-) -> "list[object]":
+) -> list[BaseException | None]:
     """What became of jobs of which one ran with neighbours first, so many rows in all; those have their results."""
     values = [float(-n if n == GUILTY else n) for n in range(1, COUNT + 1)]
     futures = one_batch(client, ledgers, values, signature)
@@ -92,7 +93,7 @@ def batch_with_one_guilty(
     numbers = [future.timeline.job for future in futures if future.timeline is not None]
     assert len(numbers) == COUNT - 1
     (guilty,) = set(range(min(numbers), max(numbers))) - set(numbers)
-    leases = [client.explain(number)["story"][0].partition(" s ")[2] for number in (guilty, *numbers)]
+    leases = [client.explain(number)["history"][0].partition(" s ")[2] for number in (guilty, *numbers)]
     assert leases[0] in leases[1:], "it ran alone"
     assert leases[0].endswith(f" of {together} rows")
     for value, future in zip(values, futures, strict=True):
@@ -129,7 +130,7 @@ def test_map_over_an_array_raises_the_error_of_a_row_in_its_turn(client: Client)
 def test_what_does_not_fit_together_is_run_in_pieces(pool: PoolProcess, client: Client, ledgers: list[Ledger]) -> None:
     futures = one_batch(client, ledgers, [float(n) for n in range(COUNT)], "oom")
     assert [future.result(20)["y"].tolist() for future in futures] == [[n] for n in range(COUNT)]
-    pool.await_log("no memory for 16 rows, 8 are tried now")
+    pool.await_log("no memory for 16 rows; 8 are tried next")
     # One job, larger than what fits: cut by rows.
     values = np.arange(16, dtype=np.float32)
     assert client.run("rows", values, signature="oom")["y"].tolist() == values.tolist()
@@ -166,7 +167,7 @@ def test_the_inputs_of_a_quarantined_job_are_kept_and_can_be_sent_again(pool: Po
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     kept = load(path)
     assert (kept.model, kept.signature, kept.rows) == ("rows", "kill", 2)
-    assert "died: SIGKILL" in kept.story
+    assert "died: SIGKILL" in kept.history
     again = client.submit_payload(
         model=kept.model, signature=kept.signature, outputs=kept.outputs, rows=kept.rows, payload=kept.payload
     )

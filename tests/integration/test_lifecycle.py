@@ -2,16 +2,16 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-from run_ledger import Ledger
 
-from harness import PoolProcess, alive, eventually, freeze, pool_process, stub_config
+from integration.run_ledger import Ledger
 from pool import errors
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, eventually, freeze
 
 pytestmark = pytest.mark.faults
 
@@ -30,9 +30,7 @@ def test_pool_stop_drains_too() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         future = client.submit("faults", 0.5, signature="sleep")
         workers = pool.workers()
-        subprocess.run(
-            [sys.executable, "-P", "-m", "pool", "stop", "--endpoint", pool.endpoint], check=True, timeout=60
-        )
+        assert run_command(pool, "stop").returncode == 0
         assert future.result(1)
         assert pool.wait(5) == 0
         pool.assert_clean(workers)
@@ -92,12 +90,7 @@ def test_a_pool_can_be_stopped_before_it_is_up() -> None:
 
 def test_a_live_pool_is_not_displaced() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
-        second = subprocess.run(
-            [sys.executable, "-P", "-m", "pool", "start", "--config", str(pool.config)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        second = run_command(None, "start", "--config", str(pool.config))
         assert second.returncode == 1
         assert f"already running at {pool.endpoint} (pid {pool.pid})" in second.stderr
         assert client.run("echo", 1.0)["x"] == 1.0
@@ -135,7 +128,7 @@ def test_a_client_finds_the_pool_again() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         assert client.run("echo", 1.0)["x"] == 1.0
         assert pool.stop() == 0
-        with pytest.raises(errors.DeadlineExceeded, match=r"it has ended, \d+\.\d s ago, and the job had to be done"):
+        with pytest.raises(errors.DeadlineExceeded, match=r"it has ended, \d+\.\d s ago; the job was not sent"):
             client.run("echo", 1.0, timeout=0.5)
         pool.log.unlink()
         pool.start().await_ready()

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from steady_clients import answers, asked_all_the_time
 
-from harness import PoolProcess, children, eventually, pool_process, stub_config
 from pool import Client
 from pool.config.demo import demo_folder
 from pool.serve.status import resident_bytes
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import children, eventually
+from support.steady_clients import answers, asked_all_the_time
 
 pytestmark = pytest.mark.endurance
 
 MIB = 1 << 20
 ROW = np.ones((1,), np.float32)
-MANY_ROWS = 65_536  # of four bytes: they lie in an arena
+MANY_ROWS = 65_536  # of four bytes: they lie in a segment
 ONE = f'[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\nmax_batch = {MANY_ROWS}\n'
 DIGITS = f'[[model]]\nname = "m"\npath = "{demo_folder() / "digits"}"\n'
 
@@ -80,11 +81,11 @@ def cycles(pool: PoolProcess, client: Client, path: str, marks: tuple[int, ...])
     began = time.monotonic()
     for cycle in range(1, marks[-1] + 1):
         client.load("more", path)
-        eventually(lambda: not client.status()["roll"]["left"], 60)
+        eventually(lambda: not client.status()["rolling_update"]["left"], 60)
         assert any(model["name"] == "more" and model["ready_slots"] for model in client.models())
         client.unload("more")
         eventually(lambda: [model["name"] for model in client.models()] == ["m"], 60)
-        eventually(lambda: not client.status()["roll"]["left"], 60)
+        eventually(lambda: not client.status()["rolling_update"]["left"], 60)
         if cycle in marks:
             taken = sample(cycle, pool, client)
             print(f"{taken}; {(time.monotonic() - began) / cycle:.2f} s a cycle")  # noqa: T201  # pytest -s shows it
@@ -104,7 +105,7 @@ def assert_flat(first: Sample, later: Sample, within_bytes: int) -> None:
     ("devices", "marks"),
     [
         pytest.param('["cpu", "cpu"]', (100, 500, 1000), id="in a slot of its own"),
-        pytest.param('["cpu"]', (25, 50, 100), id="beside the other, by successors"),
+        pytest.param('["cpu"]', (25, 50, 100), id="beside the other, by replacements"),
     ],
 )
 def test_cycles_leave_nothing_behind(devices: str, marks: tuple[int, ...]) -> None:

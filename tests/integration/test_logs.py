@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness import PoolProcess, eventually, stub_config
 from pool import Client, errors
+from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.faults
 

@@ -6,17 +6,18 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from service_manager import Manager
 
-from harness import PoolProcess, eventually, stub_config
+from integration.service_manager import Manager
 from pool.processes.deaths import RESTART_NEEDED
 from pool.wire.frames import VERSION
+from support.commands import run_command
+from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.replacement
 
@@ -48,14 +49,7 @@ class Package:
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """`pool` as the copy has it now."""
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "pool", *arguments],
-            env={**os.environ, **self.environ},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_command(None, *arguments, environ=self.environ)
 
 
 @pytest.fixture
@@ -113,9 +107,9 @@ def test_the_slot_waits_the_others_serve_on_and_people_are_told(
                 assert client.run("echo", float(number))["x"] == number
             eventually(lambda: any(f"1 of 2 slots serve; {RESTART_NEEDED}" in each for each in manager.said("STATUS")))
 
-            # It is no crash: one bundle, of the worker that was killed; and no second try so soon.
+            # It is no crash: one report, of the worker that was killed; and no second try so soon.
             assert client.status()["slots"][1]["incarnation"] == 2
-            kept = [path.name for path in (pool.state / "pool" / "flight").iterdir()]
+            kept = [path.name for path in (pool.state / "pool" / "crash_reports").iterdir()]
             assert [name.split("-")[-2:] for name in kept] == [["slot1", "1.json"]]
             assert pool.text().count("OTHER_RELEASE") == 1
 
@@ -129,7 +123,7 @@ def test_the_slot_waits_the_others_serve_on_and_people_are_told(
             package.put_back()
             asked = package.command("restart", "0", "--endpoint", pool.endpoint)
             assert asked.returncode == 1
-            assert f"slot 0 serves on, and a new worker would not: {RESTART_NEEDED}" in asked.stderr
+            assert f"slot 0 keeps its worker, because a new one could not start: {RESTART_NEEDED}" in asked.stderr
             shown = package.command("status", "--endpoint", pool.endpoint)
             assert RESTART_NEEDED in shown.stdout.splitlines()
             told = json.loads(package.command("status", "--json", "--endpoint", pool.endpoint).stdout)
@@ -165,8 +159,7 @@ def test_a_restart_that_is_refused_says_so_at_once(package: Package) -> None:
     try:
         package.speak(VERSION + 1)
         lose(pool, 1)
-        command = [sys.executable, "-P", "-m", "pool", "restart", "1", "--endpoint", pool.endpoint]
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        asked = run_command(pool, "restart", "1")
         assert asked.returncode == 1
         assert f"slot 1 is BACKOFF: exit status 77 OTHER_RELEASE: {RESTART_NEEDED}" in asked.stderr
         assert slots(pool)[1]["incarnation"] == 3

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, stub_config
 from pool import AsyncClient, Client, errors
+from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.faults
 
@@ -148,7 +149,7 @@ def test_a_stateful_job_that_may_have_started_is_not_run_again(pool: PoolProcess
         with pytest.raises(errors.WorkerLost, match="keeps state and the job may have started") as caught:
             waiting.result(60)
         assert not caught.value.retryable
-        assert "the pool ended unexpectedly once while it held it" in str(caught.value)
+        assert "the pool ended unexpectedly once while it held the job" in str(caught.value)
         assert fresh.result(60)["total"] == 11
         assert client.run("counter", 0, signature="add")["total"] == 11
         # The pool knows by now what the model is.
@@ -198,7 +199,7 @@ def test_a_job_that_is_held_whenever_its_pool_dies_is_given_up(pool: PoolProcess
             eventually(lambda: any(slot["busy_lanes"] for slot in client.status()["slots"]))
             kill(pool)
             pool.start()
-        with pytest.raises(errors.WorkerLost, match=r"while it held the job, 3 times of 3 at most"):
+        with pytest.raises(errors.WorkerLost, match=r"ended unexpectedly 3 times while it held the job; 3 are allowed"):
             future.result(60)
         pool.await_ready()
 
@@ -236,7 +237,7 @@ def test_scatter_map_and_asyncio_go_through_it(pool: PoolProcess) -> None:
     with pool.client() as client:
         wide = np.arange(400, dtype=np.float32)
         threads = [
-            begin("scatter", lambda: client.scatter("slow", wide, signature="double", towers=2, reduce="concat")["y"]),
+            begin("scatter", lambda: client.scatter("slow", wide, signature="double", pieces=2, reduce="concat")["y"]),
             begin("map", lambda: [r["y"][0] for r in client.map("slow", map(row, range(150)), signature="double")]),
             begin("asyncio", lambda: asyncio.run(awaited())),
         ]
@@ -280,7 +281,7 @@ def test_a_client_that_was_frozen_until_the_pool_forgot_it_submits_again() -> No
                 assert program.stdout is not None
                 assert program.stdout.readline() == "True\n"
                 os.kill(program.pid, signal.SIGSTOP)
-                pool.await_log("nothing was heard of this client")
+                pool.await_log("the pool heard nothing from this client")
                 os.kill(program.pid, signal.SIGCONT)
                 assert program.communicate(timeout=60)[0] == "24 {1}\n"
             finally:
@@ -299,7 +300,9 @@ job = client.submit("faults", 30.0, signature="sleep")
 client.status()
 print("held", flush=True)
 sys.stdin.readline()
+ends = time.monotonic() + 20
 while client._connection._dialogue._outage is None:
+    assert time.monotonic() < ends, "it has not noticed"
     time.sleep(0.01)
 child = os.fork()
 if child == 0:

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from fake_nvml import FAKES
-from fakes import pynvml
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from support.commands import run_command
+from support.fake_nvml import CARD, GIB, OTHER, FakeNvml
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 
 def environ(pid: int) -> dict[str, str]:
@@ -24,7 +26,7 @@ def argv(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
 
 
-def uuids_in_pci_order() -> list[str]:
+def uuids_in_pci_order(pynvml: ModuleType) -> list[str]:
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: pynvml.nvmlDeviceGetUUID(handle) for handle in handles}
@@ -38,10 +40,10 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_eight_gpus_are_eight_processes_each_with_its_own() -> None:
-    with pool_process(stub_config(devices='"auto"'), {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+def test_eight_gpus_are_eight_processes_each_with_its_own(nvml: FakeNvml, pynvml: ModuleType) -> None:
+    with pool_process(stub_config(devices='"auto"'), nvml.environ) as pool, pool.client() as client:
         slots = client.status()["slots"]
-        expected = uuids_in_pci_order()
+        expected = uuids_in_pci_order(pynvml)
         assert [slot["uuids"] for slot in slots] == [[uuid] for uuid in expected]
         workers = [pid for pid in pool.workers() if "workers" in argv(pid)]  # the other one asks NVML
         assert sorted(slot["pid"] for slot in slots) == workers
@@ -60,31 +62,31 @@ def test_eight_gpus_are_eight_processes_each_with_its_own() -> None:
         assert ours.get("CUDA_DEVICE_ORDER") == os.environ.get("CUDA_DEVICE_ORDER")
 
 
-def test_a_limit_set_for_the_pool_limits_it() -> None:
-    limit = {"PYTHONPATH": FAKES, "CUDA_VISIBLE_DEVICES": "5,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+def test_a_limit_set_for_the_pool_limits_it(nvml: FakeNvml, pynvml: ModuleType) -> None:
+    limit = {**nvml.environ, "CUDA_VISIBLE_DEVICES": "5,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     with pool_process(stub_config(devices='"auto"'), limit) as pool, pool.client() as client:
-        expected = uuids_in_pci_order()
+        expected = uuids_in_pci_order(pynvml)
         slots = client.status()["slots"]
         assert [slot["uuids"] for slot in slots] == [[expected[5]], [expected[1]]]
         assert environ(slots[0]["pid"])["CUDA_VISIBLE_DEVICES"] == expected[5]
         assert environ(pool.pid)["CUDA_VISIBLE_DEVICES"] == "5,1", "the pool's own is untouched"
 
 
-def test_a_group_of_gpus_is_one_process_that_sees_them_all() -> None:
+def test_a_group_of_gpus_is_one_process_that_sees_them_all(nvml: FakeNvml, pynvml: ModuleType) -> None:
     config = stub_config(devices='[[0, 3], 2, "cpu"]')
-    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
-        expected = uuids_in_pci_order()
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
+        expected = uuids_in_pci_order(pynvml)
         slots = client.status()["slots"]
         visible = [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots]
         assert visible == [f"{expected[0]},{expected[3]}", expected[2], ""]
 
 
-def test_workers_that_share_a_gpu_are_processes_that_see_it_alone() -> None:
+def test_workers_that_share_a_gpu_are_processes_that_see_it_alone(nvml: FakeNvml, pynvml: ModuleType) -> None:
     config = stub_config("workers_per_device = 2", "[2]", '[[model]]\nname = "echo"\npath = "stub:echo"\n')
-    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
         slots = client.status()["slots"]
         assert len({slot["pid"] for slot in slots}) == 2
-        assert [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots] == [uuids_in_pci_order()[2]] * 2
+        assert [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots] == [uuids_in_pci_order(pynvml)[2]] * 2
 
 
 def test_a_cpu_worker_sees_no_gpu_and_has_its_share_of_the_cores(pool: PoolProcess) -> None:
@@ -101,7 +103,7 @@ def test_a_cpu_worker_sees_no_gpu_and_has_its_share_of_the_cores(pool: PoolProce
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "GPU-other"}, "CUDA_VISIBLE_DEVICES is 'GPU-other', the pool said ''"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-other"}, "CUDA_VISIBLE_DEVICES is 'GPU-other', but the pool ordered ''"),
         ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "CUDA_DEVICE_ORDER is not PCI_BUS_ID"),
     ],
 )
@@ -115,7 +117,7 @@ def test_a_worker_in_a_wrong_environment_refuses(change: dict[str, str], complai
 def test_a_worker_whose_parent_is_not_the_pool_refuses() -> None:
     ended = _worker({**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 1)
     assert ended.returncode == 71
-    assert f"the parent is {os.getpid()}, not the pool 1" in ended.stderr
+    assert f"the parent process is {os.getpid()}, not the pool (1)" in ended.stderr
 
 
 def _worker(environ: dict[str, str], parent: int) -> "subprocess.CompletedProcess[str]":
@@ -139,11 +141,11 @@ def allowed(pid: int) -> set[str]:
     return {words[1] for words in lines if words[0] == "Cpus_allowed_list:"}
 
 
-def test_cpu_workers_have_their_cores_and_gpu_workers_beside_them_all() -> None:
+def test_cpu_workers_have_their_cores_and_gpu_workers_beside_them_all(nvml: FakeNvml) -> None:
     first, *others = sorted(os.sched_getaffinity(0))
     last = others[-1] if others else first
     config = stub_config(f'cpu_affinity = ["{first}", "{last}"]\nstandby = true', devices='["cpu", 0, "cpu"]')
-    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
         pids = [slot["pid"] for slot in client.status()["slots"]]
         everywhere = allowed(os.getpid())
         assert [allowed(pid) for pid in pids] == [{str(first)}, everywhere, {str(last)}]
@@ -174,4 +176,23 @@ def test_a_core_that_is_gone_when_the_worker_comes_is_one_clear_line() -> None:
         timeout=60,
     )
     assert found.returncode == 71
-    assert found.stderr == "worker of slot 0: it cannot be bound to the cores 65000: [Errno 22] Invalid argument\n"
+    assert found.stderr == "worker of slot 0: cannot bind the worker to the cores 65000: [Errno 22] Invalid argument\n"
+
+
+def test_how_a_gpu_is_used_is_shown_whether_its_slot_has_a_worker_or_not(nvml: FakeNvml) -> None:
+    nvml.say(CARD, used=3 * GIB, utilization=87, temperature=61)
+    nvml.say(OTHER, used=2 * GIB)
+    model = '[[model]]\nname = "{0}"\npath = "stub:{0}"\ndevices = [{1}]\n'
+    models = model.format("rows", 0) + model.format("no", 1)
+    config = stub_config('ready = "any"', "[0, 1]", models)
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
+        card = {"used_bytes": 3 * GIB, "total_bytes": 16 * GIB, "utilization": 0.87, "temperature_c": 61}
+        other = {"used_bytes": 2 * GIB, "total_bytes": 16 * GIB, "utilization": 0.0, "temperature_c": 30}
+        eventually(lambda: [slot["gpus"] for slot in client.status()["slots"]] == [[card], [other]])
+        eventually(lambda: client.status()["slots"][1]["state"] == "FATAL")
+        assert client.status()["slots"][1]["gpus"] == [other], "its worker is gone, the card is there"
+        shown = run_command(pool, "status").stdout
+        for word in ("3/16 GiB", "87% 61 °C"):
+            assert word in shown
+        for word in ("2/16 GiB", "0% 30 °C"):
+            assert word in shown

@@ -4,14 +4,16 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
 from pool.client.payload import encode_call
 from pool.kept.quarantine import KeptJob, load
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 ROWS_MODEL = """
 [[model]]
@@ -39,7 +41,8 @@ def poison(client: Client, value: float) -> KeptJob:
     inputs = {"x": np.array([1.0, value], np.float32)}
     with pytest.raises(errors.Quarantined):
         client.run("rows", inputs, signature="kill", outputs=["y"], timeout=60.0)
-    return KeptJob("rows", "kill", ("y",), 2, "", tuple(encode_call("rows", inputs)[1]))
+    payload: list[Any] = encode_call("rows", inputs)[1]  # without shared memory it has bytes alone
+    return KeptJob("rows", "kill", ("y",), 2, "", tuple(payload))
 
 
 def test_a_killer_is_kept_for_replay_and_the_pool_goes_on(pool: PoolProcess, client: Client, state: Path) -> None:
@@ -56,7 +59,7 @@ def test_a_killer_is_kept_for_replay_and_the_pool_goes_on(pool: PoolProcess, cli
         expected.rows,
         expected.payload,
     )
-    assert kept.story.count("died: SIGKILL") >= 2
+    assert kept.history.count("died: SIGKILL") >= 2
     assert client.run("rows", np.ones(3, np.float32), signature="double")["y"].tolist() == [2.0] * 3
 
 
@@ -76,12 +79,12 @@ def test_a_jobs_story_is_told_by_its_number(client: Client) -> None:
     number = future.timeline.job  # type: ignore[union-attr]
     told = client.explain(number)
     assert (told["job"], told["model"], told["state"]) == (number, "rows", "DONE")
-    assert any("slot" in line for line in told["story"])
+    assert any("slot" in line for line in told["history"])
     assert client.explain()["jobs"][0]["job"] == number
 
 
 def test_a_job_that_nobody_remembers(client: Client) -> None:
-    with pytest.raises(errors.PoolError, match="this pool knows no job '123456789'; it remembers only the most recent"):
+    with pytest.raises(errors.PoolError, match="this pool knows no job '123456789'; it remembers only recent"):
         client.explain(123456789)
 
 

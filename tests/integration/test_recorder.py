@@ -6,7 +6,6 @@ import re
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 pytestmark = pytest.mark.faults
 
@@ -25,7 +26,7 @@ name = "faults"
 path = "stub:faults"
 devices = "all"
 """
-REST = '[health]\nhung_after = "1500ms"\n[queue]\nmax_attempts = 1\n[recorder]\nkeep = 3\n'
+REST = '[health]\nhung_after = "1500ms"\n[queue]\nmax_attempts = 1\n[crash_reports]\nkeep = 3\n'
 
 
 @pytest.fixture(scope="module")
@@ -35,69 +36,68 @@ def pool() -> Iterator[PoolProcess]:
 
 
 def explain(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "pool", "explain", *arguments, "--endpoint", pool.endpoint]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_command(pool, "explain", *arguments)
 
 
-def bundle_of(client: Client, signature: str, inputs: object) -> Mapping[str, Any]:
+def report_of(client: Client, signature: str, inputs: object) -> Mapping[str, Any]:
     """Has a job of slot 0 end its worker, and returns what is known of it then."""
     # One that is kept to a slot waits there for its next worker.
     with pytest.raises(errors.Quarantined):
         client.run("faults", inputs, signature=signature, device="slot:0", timeout=60.0)
     found = client.explain(slot=0)
     assert found["slot"]["slot"] == 0
-    bundle: Mapping[str, Any] = found["bundles"][0]
-    (batch,) = bundle["batches"]
+    report: Mapping[str, Any] = found["crash_reports"][0]
+    (batch,) = report["batches"]
     assert (batch["model"], batch["signature"], batch["jobs_in_all"]) == ("faults", signature, 1)
-    assert (bundle["state"], bundle["phase"]) == ("READY", "serving")
-    assert bundle["beats"]
-    return bundle
+    assert (report["state"], report["phase"]) == ("READY", "serving")
+    assert report["beats"]
+    return report
 
 
 @pytest.mark.parametrize(
     ("how", "where"), [("python", "_hang_in_python"), ("c", "_hang_in_c"), ("locked", "_hang_with_the_lock")]
 )
 def test_a_hung_worker_says_where(client: Client, how: str, where: str) -> None:
-    bundle = bundle_of(client, "hang", how)
-    assert bundle["exit"] == "SIGKILL"
-    assert "[health] hung_after" in bundle["killed_for"]
-    assert f"in {where}" in bundle["stacks"]
-    assert "in _loop" in bundle["stacks"], "every thread's"
-    assert bundle["note"] == ""
-    assert bundle["batches"][0]["feeds"] == [{"name": "", "dtype": "string", "shape": []}]
-    assert bundle["batches"][0]["age_s"] == pytest.approx(1.5, abs=0.5)
+    report = report_of(client, "hang", how)
+    assert report["exit"] == "SIGKILL"
+    assert "[health] hung_after" in report["killed_for"]
+    assert f"in {where}" in report["stacks"]
+    assert "in _loop" in report["stacks"], "every thread's"
+    assert report["note"] == ""
+    assert report["batches"][0]["feeds"] == [{"name": "", "dtype": "string", "shape": []}]
+    assert report["batches"][0]["age_s"] == pytest.approx(1.5, abs=0.5)
 
 
 def test_a_stopped_worker_is_said_to_be(client: Client) -> None:
-    bundle = bundle_of(client, "hang", "stopped")
-    assert (bundle["exit"], bundle["stacks"]) == ("SIGKILL", "")
-    assert "the process was stopped (by SIGSTOP" in bundle["note"]
-    assert all(": stopped" in line for line in bundle["threads"])
+    report = report_of(client, "hang", "stopped")
+    assert (report["exit"], report["stacks"]) == ("SIGKILL", "")
+    assert "the process was stopped (by SIGSTOP" in report["note"]
+    assert all(": stopped" in line for line in report["threads"])
 
 
 def test_a_crash_in_native_code_says_who_called_it(pool: PoolProcess, client: Client) -> None:
     inputs = {"x": np.ones((2, 4), np.float32), "words": "the secret of nobody"}
-    bundle = bundle_of(client, "crash", inputs)
-    assert (bundle["exit"], bundle["killed_for"]) == ("SIGSEGV", None)
-    assert bundle["stacks"].startswith("Fatal Python error: Segmentation fault")
-    assert "in _crash" in bundle["stacks"]
-    assert bundle["last_output"][-1] == "the secret of nobody"
-    feeds = bundle["batches"][0]["feeds"]
+    report = report_of(client, "crash", inputs)
+    assert (report["exit"], report["killed_for"]) == ("SIGSEGV", None)
+    assert report["stacks"].startswith("Fatal Python error: Segmentation fault")
+    assert "in _crash" in report["stacks"]
+    assert report["last_output"][-1] == "the secret of nobody"
+    feeds = report["batches"][0]["feeds"]
     assert {"name": "x", "dtype": "float32", "shape": [2, 4]} in feeds
     assert {"name": "words", "dtype": "string", "shape": []} in feeds
     eventually(lambda: bool(re.search(r"BACKOFF: SIGSEGV; it held job \d+; see `pool explain slot:0`", pool.text())))
 
 
 def test_a_kill_from_outside_is_told_with_its_batch(client: Client) -> None:
-    bundle = bundle_of(client, "kill", int(signal.SIGKILL))
-    assert bundle["exit"] == "SIGKILL (out of memory?)"
-    assert bundle["stacks"] == bundle["note"] == ""
+    report = report_of(client, "kill", int(signal.SIGKILL))
+    assert report["exit"] == "SIGKILL (out of memory?)"
+    assert report["stacks"] == report["note"] == ""
 
 
 def test_what_was_fed_is_not_in_it(client: Client, marker: str) -> None:
-    bundle = bundle_of(client, "kill_once", {"signal": int(signal.SIGKILL), "marker": marker})
-    assert [feed["name"] for feed in bundle["batches"][0]["feeds"]] == ["signal", "marker"]
-    assert marker not in json.dumps(bundle)
+    report = report_of(client, "kill_once", {"signal": int(signal.SIGKILL), "marker": marker})
+    assert [feed["name"] for feed in report["batches"][0]["feeds"]] == ["signal", "marker"]
+    assert marker not in json.dumps(report)
 
 
 def test_the_files_are_private_and_few(client: Client) -> None:
@@ -108,14 +108,14 @@ def test_the_files_are_private_and_few(client: Client) -> None:
 
 
 def test_explain_prints_it(pool: PoolProcess, client: Client) -> None:
-    bundle_of(client, "crash", {"x": np.ones((3, 4), np.float32), "words": "good bye"})
+    report_of(client, "crash", {"x": np.ones((3, 4), np.float32), "words": "good bye"})
     found = explain(pool, "slot:0")
     assert found.returncode == 0, found.stderr
     assert re.match(r"slot 0 cpu:0, incarnation \d+, pid \d+: SIGSEGV\n", found.stdout)
     for part in ("in _crash", "x  float32 [3, 4]", "its last output\n  good bye\n"):
         assert part in found.stdout
-    assert f"all of it, and of earlier ones: {client.explain(slot=0)['folder']}\n" in found.stdout
-    assert json.loads(explain(pool, "slot:0", "--json").stdout)["bundles"][0]["exit"] == "SIGSEGV"
+    assert f"all crash reports: {client.explain(slot=0)['folder']}\n" in found.stdout
+    assert json.loads(explain(pool, "slot:0", "--json").stdout)["crash_reports"][0]["exit"] == "SIGSEGV"
     listed = explain(pool)
     assert re.search(r"UTC +slot:0 +cpu:0 +\d+ +SIGSEGV", listed.stdout)
     assert re.search(r"FAILED +faults crash", listed.stdout)
@@ -137,7 +137,7 @@ def test_one_that_stops_or_restarts_as_asked_leaves_nothing(client: Client) -> N
     eventually(
         lambda: client.status()["slots"][1]["incarnation"] == 2 and client.status()["slots"][1]["state"] == "READY"
     )
-    assert client.explain(slot=1)["bundles"] == []
+    assert client.explain(slot=1)["crash_reports"] == []
 
 
 def test_a_load_that_hangs_says_in_what() -> None:
@@ -146,12 +146,12 @@ def test_a_load_that_hangs_says_in_what() -> None:
     pool = PoolProcess(stub_config(devices='["cpu"]', models=models, rest=rest)).start()
     try:
         assert pool.wait() == 3
-        (path,) = (pool.state / "pool" / "flight").glob("*.json")
-        bundle = json.loads(path.read_text())
-        assert (bundle["state"], bundle["phase"], bundle["detail"]) == ("LOADING", "loading", "slow")
-        assert "[health] load_timeout" in bundle["killed_for"]
-        assert "backend.py" in bundle["stacks"]
-        assert "in load" in bundle["stacks"]
+        (path,) = (pool.state / "pool" / "crash_reports").glob("*.json")
+        report = json.loads(path.read_text())
+        assert (report["state"], report["phase"], report["detail"]) == ("LOADING", "loading", "slow")
+        assert "[health] load_timeout" in report["killed_for"]
+        assert "backend.py" in report["stacks"]
+        assert "in load" in report["stacks"]
         assert "FATAL: 1 deaths" in pool.text()
         assert "see `pool explain slot:0`" in pool.text()
     finally:
@@ -169,13 +169,13 @@ def test_the_next_pool_tells_what_became_of_the_last_ones_workers(tmp_path: Path
         pool.log.unlink()
         pool.start().await_ready()
         with pool.client() as client:
-            eventually(lambda: client.explain(slot=0)["bundles"] != [])
-            (bundle,) = client.explain(slot=0)["bundles"]
-            assert (bundle["exit"], bundle["incarnation"], bundle["batches"]) == ("SIGSEGV", 1, [])
-            assert "in _serve" in bundle["stacks"]
+            eventually(lambda: client.explain(slot=0)["crash_reports"] != [])
+            (report,) = client.explain(slot=0)["crash_reports"]
+            assert (report["exit"], report["incarnation"], report["batches"]) == ("SIGSEGV", 1, [])
+            assert "in _serve" in report["stacks"]
             assert [death["exit"] for death in client.explain()["deaths"]] == ["SIGSEGV"]
         assert pool.stop() == 0
-        assert len(list((tmp_path / "flight").glob("*.json"))) == 1, "who stops as it is told leaves none"
+        assert len(list((tmp_path / "crash_reports").glob("*.json"))) == 1, "who stops as it is told leaves none"
     finally:
         pool.kill()
 
@@ -196,5 +196,5 @@ def test_what_became_of_a_slot_is_told_to_this_machine_alone() -> None:
     with pool_process(config) as pool:
         address = re.search(r"listening at (tcp://\S+) too", pool.text())
         assert address is not None
-        with Client(address[1]) as client, pytest.raises(errors.PoolError, match="at the local endpoint only"):
+        with Client(address[1]) as client, pytest.raises(errors.PoolError, match="only at the local endpoint"):
             client.explain(slot=0)

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_nvml import FakeNvml
-from run_ledger import Ledger
-from steady_clients import asked_all_the_time
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from integration.run_ledger import Ledger
 from pool import Client, errors, start
+from support.commands import run_command
+from support.fake_nvml import FakeNvml
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
+from support.steady_clients import asked_all_the_time
 
 pytestmark = pytest.mark.replacement
 
@@ -40,8 +42,7 @@ def write(pool: PoolProcess, **parts: str) -> None:
 
 
 def reload(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "pool", "reload", *arguments, "--endpoint", pool.endpoint]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    return run_command(pool, "reload", *arguments)
 
 
 def test_bounds_and_scheduling_are_felt_by_the_next_job(tmp_path: Path) -> None:
@@ -66,11 +67,13 @@ def test_bounds_and_scheduling_are_felt_by_the_next_job(tmp_path: Path) -> None:
         assert reload(pool).stdout == "[queue] max_jobs: 3 → 10000\n[[model]] rows batch_wait: 0ms → 300ms\n"
         lone = client.submit("rows", ONE, signature="double")
         assert lone.result(20)["y"].tolist() == [2.0]
+        assert lone.timeline is not None
         assert lone.timeline.batch_wait_s >= 0.3, "it waits for company"
         write()
         assert reload(pool).returncode == 0
         lone = client.submit("rows", ONE, signature="double")
         assert lone.result(20)
+        assert lone.timeline is not None
         assert lone.timeline.batch_wait_s == 0
         assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
         assert reload(pool).stdout == "nothing changed\n"
@@ -112,14 +115,14 @@ def test_a_wrong_file_is_refused_whole_with_every_reason(pool: PoolProcess) -> N
 
 def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProcess) -> None:
     more = '[[model]]\nname = "more"\npath = "stub:echo"\n'
-    write(pool, extra_pool="lanes = 3\nspin_us = 5", devices='["cpu"]', models=FAULTS + ROWS + more)
+    write(pool, extra_pool="lanes = 3", devices='["cpu"]', models=FAULTS + ROWS + more, rest="[advanced]\nspin_us = 5")
     found = reload(pool)
     assert found.returncode == 2
     lines = found.stderr.removeprefix("pool: ").splitlines()
-    end = "only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+    end = "this needs a new pool; run `systemctl restart`, or `pool stop` and `pool start`"
     assert lines == [
         f'{pool.config}: [pool] devices: ["cpu", "cpu"] → ["cpu"]: {end}',
-        f"{pool.config}: [pool] spin_us: 0 → 5: {end}",
+        f"{pool.config}: [advanced] spin_us: 0 → 5: {end}",
     ]
     with pool.client() as client:
         assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]
@@ -132,7 +135,7 @@ def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_pa
     def text(b: str) -> str:
         sizes = {"a": "8GiB", "b": b, "c": "2GiB"}
         models = "".join(
-            f'[[model]]\nname = "{name}"\npath = "stub:tell?n=1"\nmemory = "{sizes[name]}"\n' for name in sizes
+            f'[[model]]\nname = "{name}"\npath = "stub:tell?n=1"\ndevice_memory = "{sizes[name]}"\n' for name in sizes
         )
         return stub_config(devices="[0, 1]", models=models)
 
@@ -142,7 +145,7 @@ def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_pa
     with pool_process(text("5GiB"), FakeNvml(tmp_path).environ) as pool, pool.client() as client:
         assert placed() == [["a"], ["b", "c"]]
         pool.config.write_text(text("13GiB").replace("@endpoint@", pool.endpoint))
-        assert [change["key"] for change in client.reload()["changes"]] == ["[[model]] b memory"]
+        assert [change["key"] for change in client.reload()["changes"]] == ["[[model]] b device_memory"]
         assert placed() == [["a"], ["b", "c"]]
         with asked_all_the_time(pool, "c"), asked_all_the_time(pool, "b"), asked_all_the_time(pool, "a"):
             pool.config.write_text(text("14GiB").replace("@endpoint@", pool.endpoint))
@@ -176,7 +179,7 @@ def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProce
         pool,
         extra_pool="lanes = 3",
         models=FAULTS + ROWS.replace("run_ms=5", "run_ms=6"),
-        rest="[session]\njit = true\n[queue]\nmax_attempts = 3\n",
+        rest="[tensorflow]\njit = true\n[queue]\nmax_attempts = 3\n",
     )
     found = reload(pool, "--wait", "--json")
     over.set()
@@ -187,7 +190,7 @@ def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProce
     assert answer["slots"] == [0, 1]
     assert {change["key"] for change in answer["changes"]} == {
         "[pool] lanes",
-        "[session] jit",
+        "[tensorflow] jit",
         "[queue] max_attempts",
         "[[model]] rows path",
     }
@@ -204,7 +207,7 @@ def test_workers_that_do_not_come_up_are_not_tried_everywhere(pool: PoolProcess)
     write(pool, models=FAULTS + ROWS.replace("stub:rows?run_ms=5", "stub:load-exit"))
     found = reload(pool, "--wait")
     assert found.returncode == 1
-    assert "slot 0 did not come up with the new settings and goes back to the former ones" in found.stderr
+    assert "slot 0 did not start with the new settings and returns to the former ones" in found.stderr
     with pool.client() as client:
         eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
         assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
@@ -239,7 +242,7 @@ def test_a_file_that_cannot_be_read_to_its_end_holds_nobody_up(pool: PoolProcess
         with pytest.raises(errors.InvalidConfig, match="could not be read within 8 s"):
             client.reload()
         assert client.run("rows", ONE, signature="double")
-        with pytest.raises(errors.InvalidConfig, match="the disk has not answered the last time yet"):
+        with pytest.raises(errors.InvalidConfig, match="the disk has not yet answered the last request"):
             client.reload()
     pool.config.open("w").close()  # lets go of the thread
     pool.config.unlink()
@@ -251,7 +254,7 @@ def test_it_is_asked_at_the_local_endpoint_only() -> None:
         port = free.getsockname()[1]
     endpoint = f"tcp://127.0.0.1:{port}"
     with pool_process(stub_config(f'listen = ["{endpoint}"]')), Client(endpoint) as client:
-        with pytest.raises(errors.PoolError, match="local endpoint only"):
+        with pytest.raises(errors.PoolError, match="only at the local endpoint"):
             client.reload()
         assert client.status()["state"] == "SERVING"
 
@@ -278,7 +281,8 @@ class Daemon(PoolProcess):
         super().__init__(config)
         self._terminal = terminal
 
-    def start(self) -> "Daemon":
+    def start(self, stderr: int | None = None) -> "Daemon":
+        assert stderr is None
         code = "import os, sys; os.execv(sys.executable, [sys.executable, '-P', '-m', 'pool', *sys.argv[1:]])"
         if self._terminal is not None:  # the first terminal that the leader of a session opens is the session's
             code = f"import os; os.open({os.ttyname(self._terminal)!r}, os.O_RDWR)\n{code}"
@@ -300,7 +304,7 @@ def test_sighup_reloads_a_pool_without_a_terminal() -> None:
         pool.start().await_ready()
         with pool.client() as client:
             slow = client.submit("faults", 1.0, signature="sleep")
-            write(pool, rest="[session]\njit = true\n[queue]\nmax_jobs = 5\n")
+            write(pool, rest="[tensorflow]\njit = true\n[queue]\nmax_jobs = 5\n")
             pool.running.send_signal(signal.SIGHUP)
             pool.await_log("reloaded: [queue] max_jobs: 10000 → 5")
             pool.await_log("every slot has the new settings")

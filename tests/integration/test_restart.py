@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, eventually
 
 pytestmark = pytest.mark.replacement
 
@@ -38,13 +39,8 @@ def pool() -> Iterator[PoolProcess]:
         yield running
 
 
-def pool_command(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "pool", *arguments, "--endpoint", pool.endpoint]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def restart(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return pool_command(pool, "restart", *arguments)
+    return run_command(pool, "restart", *arguments)
 
 
 def test_all_workers_are_replaced_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:
@@ -98,8 +94,8 @@ def test_what_runs_is_finished_first(pool: PoolProcess) -> None:
     ("arguments", "status", "complaint"),
     [
         (["7"], 1, "pool: there is no slot 7; the last is 1"),
-        ([], 2, "say which SLOT, or --rolling for all of them"),
-        (["0", "--rolling"], 2, "say which SLOT, or --rolling for all of them"),
+        ([], 2, "name a SLOT, or give --rolling for all of them"),
+        (["0", "--rolling"], 2, "name a SLOT, or give --rolling for all of them"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(
@@ -127,17 +123,17 @@ def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> No
     with pool_process(stub_config()) as pool, pool.client() as client:
         futures = [client.submit("faults", 0.3, signature="sleep") for _ in range(8)]
         eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
-        done = pool_command(pool, "drain", "0")
+        done = run_command(pool, "drain", "0")
         assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool restart 0` brings it back\n"), done
         assert len({int(future.result(20)["pid"]) for future in futures}) == 2
         assert client.status()["slots"][0]["pid"] is None
         assert client.run("echo", 1.0)["x"] == 1.0
-        again = pool_command(pool, "drain", "0")
+        again = run_command(pool, "drain", "0")
         assert (again.returncode, again.stderr) == (
             1,
-            "pool: slot 0 is STOPPED already: its drain was asked for; `pool restart` brings it back\n",
+            "pool: slot 0 is already STOPPED: drain requested; `pool restart` brings it back\n",
         )
-        assert pool_command(pool, "restart", "0").returncode == 0
+        assert run_command(pool, "restart", "0").returncode == 0
         assert client.run("echo", 1.0, device="slot:0")["x"] == 1.0
 
 
@@ -150,10 +146,10 @@ def test_a_worker_that_has_done_its_jobs_is_recycled_under_load() -> None:
             assert [float(answer["x"]) for answer in client.map("echo", values, timeout=20)] == values
             sent += 50
             assert time.monotonic() < began + RECYCLED_S, f"{sent} jobs later it is still there"
-        assert "BACKOFF" not in pool.whole_log(), "its successor was there"
+        assert "BACKOFF" not in pool.whole_log(), "its replacement was there"
 
 
 @pytest.mark.faults
 def test_a_worker_that_holds_too_much_memory_is_recycled() -> None:
-    with pool_process(stub_config(rest='[recycle]\nmemory = "1MiB"\n[health]\nheartbeat = "100ms"')) as pool:
-        pool.await_log("MiB of memory ([recycle] memory)")
+    with pool_process(stub_config(rest='[recycle]\nhost_memory = "1MiB"\n[health]\nheartbeat = "100ms"')) as pool:
+        pool.await_log("iB of memory ([recycle] host_memory)")

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 import zmq
-from heard import HeardBack as Back
 
-from harness import PoolProcess, eventually
 from pool import Client
 from pool.core.events import WorkerHello
 from pool.serve.handouts import Handouts
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.worker_messages import Hello
+from support.heard import HeardBack as Back
+from support.pool_process import PoolProcess
+from support.processes import eventually
 
 SQUATTED = 60  # of each ROUTER's ids, from its first on: a pool's own connections take some of them first
 FIRST_IDS = """

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from integration.run_ledger import Ledger
 from pool import Client, errors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 ROWS = """
 [[model]]
@@ -132,6 +133,7 @@ def test_large_strings_are_cut_too(client: Client) -> None:
     texts = np.array([bytes([97 + number]) * 5_000_000 for number in range(10)], object)
     future = client.submit("rows", texts, signature="text")
     assert future.result()["upper"].tolist() == [text.upper() for text in texts]
+    assert future.timeline is not None
     assert future.timeline.batch_rows in (2, 8)
 
 
@@ -202,7 +204,7 @@ def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(pool: P
     occupy(client, 0.6)
     futures = [client.submit("rows", floats(n, n), signature="shrink") for n in range(3)]
     assert [future.result()["y"].tolist() for future in futures] == [[0], [1], [2]]
-    pool.await_log("signature shrink: not batched any more")
+    pool.await_log("signature shrink: no longer batched")
     assert client.run("rows", np.arange(20, dtype=np.float32), signature="shrink")["y"].tolist() == [0]
 
 
@@ -252,7 +254,7 @@ def test_a_deadline_behind_a_long_job_is_answered_at_the_deadline(client: Client
     assert long.timeline is not None
     expired = client.explain(long.timeline.job + 1)
     assert (expired["state"], expired["runs"]) == ("EXPIRED", 0)
-    assert float(expired["story"][-1].partition(" s EXPIRED")[0]) >= round(expired["timeout_s"], 3), "not too early"
+    assert float(expired["history"][-1].partition(" s EXPIRED")[0]) >= round(expired["timeout_s"], 3), "not too early"
     # The expired job did not reach the device: nothing follows the long one.
     assert client.run("rows", floats(1), signature="double")["batch"].tolist() == [1]
     assert client.status()["slots"][0]["jobs_done"] == before + 2
@@ -264,10 +266,10 @@ def test_a_job_that_cannot_make_it_is_refused_at_once_with_the_time(client: Clie
         client.run("even", 0.2, signature="sleep")
     with ledger.occupied(client, "told") as long:
         others = [client.submit("even", 0.2, signature="sleep") for _ in range(10)]
-        with pytest.raises(errors.DeadlineExceeded, match="it would be done") as caught:
+        with pytest.raises(errors.DeadlineExceeded, match="it would take at least") as caught:
             client.run("even", 0.2, signature="sleep", timeout=2.0)
         assert not long.done()
-        found = re.search(r"done (\S+) s after it came at the earliest, and its timeout is (\S+) s", str(caught.value))
+        found = re.search(r"take at least (\S+) s, but its timeout is (\S+) s", str(caught.value))
         assert found is not None, caught.value
         assert float(found[1]) >= 11 * 0.2 > 2.0 >= float(found[2])
         assert all(future.cancel() for future in others)
@@ -343,7 +345,7 @@ def test_a_pinned_job_runs_where_it_is_asked_to() -> None:
             for name in (f"slot:{number}", f"cpu:{number}"):
                 futures = [client.submit("rows", np.array([0.01]), signature="sleep", device=name) for _ in range(5)]
                 assert {int(future.result()["pid"][0]) for future in futures} == {pid}
-        with pytest.raises(errors.InvalidInput, match=r"'gpu:7' is no device of this pool.*cpu:0, cpu:1"):
+        with pytest.raises(errors.InvalidInput, match=r"'gpu:7' is not a device of this pool.*cpu:0, cpu:1"):
             client.run("rows", floats(1), signature="double", device="gpu:7")
 
         # Scattered over both, joined in order; the same input on each.

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, freeze
 from pool import Client, errors
+from support.pool_process import PoolProcess
+from support.processes import eventually, freeze
 from workers.sessions import LEASE_S
 
 CONFIG = """
@@ -51,7 +52,7 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def home(client: Client) -> int:
-    (found,) = [model["scheduling"]["home"] for model in client.models() if model["name"] == "counter"]
+    (found,) = [model["scheduling"]["affinity"] for model in client.models() if model["name"] == "counter"]
     assert isinstance(found, int)
     return found
 
@@ -163,7 +164,7 @@ def test_a_private_session_is_lost_with_its_worker(client: Client) -> None:
         with pytest.raises(errors.WorkerLost) as caught:
             session.run(TOTAL, {N: 5})
         assert not caught.value.retryable
-    assert "this private session is lost, and what its variables were" in str(caught.value)
+    assert "this private session is lost with its variables" in str(caught.value)
     session.close()
     assert client.session("counter", private=True, device="slot:1").run(TOTAL, {N: 5}) == 5
 
@@ -197,7 +198,7 @@ sys.stdin.readline()
         with client.session("counter", private=True, device="slot:0", timeout=60.0) as session:
             assert session.run(TOTAL, {N: 1}) == 1, "before its lease has ended"
         other.kill()
-    pool.await_log("closed a private session of model counter, whose client is gone")
+    pool.await_log("closed a private session of model counter: its client is gone")
 
 
 def test_a_fork_does_not_use_its_parents_private_session(pool: PoolProcess) -> None:
@@ -246,5 +247,7 @@ def test_over_tcp_a_session_reads_and_does_not_write(pool: PoolProcess) -> None:
     with Client(endpoint) as remote:
         assert remote.session("echo").run("int64/x:0", {"int64/x:0": 1}) == 1
         for private in (False, True):
-            with pytest.raises(errors.InvalidInput, match="over TCP a session cannot write, nor read files"):
+            with pytest.raises(
+                errors.InvalidInput, match="over TCP a session cannot run graphs that write state or read files"
+            ):
                 remote.session("counter", private=private).run(TOTAL, {N: 1})

@@ -8,25 +8,19 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, freeze, pool_process, stub_config
+from integration.run_ledger import Ledger
 from pool import Client, errors
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually, freeze
 
 CLIENT_MAX = 40
-COMMAND_S = 60.0
 ECHO = '[[model]]\nname = "echo"\npath = "stub:echo"\n'
-
-
-def command(pool: PoolProcess, *argv: str) -> "subprocess.CompletedProcess[str]":
-    whole = [sys.executable, "-P", "-m", "pool", *argv, "--endpoint", pool.endpoint]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=COMMAND_S)
 
 
 @contextlib.contextmanager
@@ -57,7 +51,7 @@ def await_ready(client: Client, incarnation: int, number: int = 0) -> dict[str, 
     return slot_of(client, number)
 
 
-# --- [queue], [quarantine], [recorder], and the weight of a model: one worker with one lane
+# --- [queue], [quarantine], [crash_reports], and the weight of a model: one worker with one lane
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +67,7 @@ def bounded(runs: Ledger) -> Iterator[PoolProcess]:
         models += f'[[model]]\nname = "{name}"\npath = "stub:tally?{runs.path}&run_ms=10"\nweight = {weight}\n'
     models += '[[model]]\nname = "faults"\npath = "stub:faults"\n'
     rest = f'[queue]\nclient_max_jobs = {CLIENT_MAX}\ndefault_timeout = "400ms"\nmax_attempts = 1\n'
-    rest += '[restart]\nintensity = 1000\nbackoff_max = "100ms"\n[quarantine]\nkeep = 1\n[recorder]\nkeep = 2\n'
+    rest += '[restart]\nintensity = 1000\nbackoff_max = "100ms"\n[quarantine]\nkeep = 1\n[crash_reports]\nkeep = 2\n'
     with pool_process(stub_config("lanes = 1", '["cpu"]', models, rest)) as running:
         yield running
 
@@ -100,7 +94,7 @@ def test_a_client_has_no_more_jobs_than_its_bound(bounded: PoolProcess, runs: Le
             futures = [greedy.submit("heavy", 1, signature="add", timeout=60.0) for _ in range(CLIENT_MAX + 1)]
             refused = futures[-1].exception(20)
             assert isinstance(refused, errors.Overloaded)
-            assert f"[queue] client_max_jobs = {CLIENT_MAX}" in str(refused)
+            assert f"[queue] client_max_jobs ({CLIENT_MAX})" in str(refused)
             assert not any(future.done() for future in futures[:-1])
             another = modest.submit("heavy", 1, signature="add", timeout=60.0)
         assert another.result()["total"] > 0
@@ -139,7 +133,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 def three(told: Ledger) -> Iterator[PoolProcess]:
     models = '[[model]]\nname = "echo"\npath = "stub:echo"\ndevices = "all"\n'
     models += f'[[model]]\nname = "told"\npath = "stub:counter?{told.path}"\n'
-    rest = '[restart]\nsuccessor = "never"\n'
+    rest = '[restart]\nreplacement = "never"\n'
     config = stub_config("min_ready = 2", '["cpu", "cpu", "cpu"]', models, rest)
     with started(config, "--log-format", "json") as running:
         yield running
@@ -168,14 +162,14 @@ def test_a_slot_that_is_needed_is_not_restarted_until_another_is_there(three: Po
 def test_a_model_is_loaded_and_unloaded_without_a_wait(three: PoolProcess, told: Ledger) -> None:
     """Each command ends while what it would wait for cannot: a load that never ends, and a job at a gate."""
     with three.client() as client:
-        done = command(three, "load", "endless", "stub:load-hang", "--no-wait")
+        done = run_command(three, "load", "endless", "stub:load-hang", "--no-wait")
         assert (done.returncode, done.stderr) == (0, "")
         eventually(lambda: any(slot["state"] == "LOADING" for slot in client.status()["slots"]), 20, client.status)
-        done = command(three, "unload", "endless", "--no-wait")
+        done = run_command(three, "unload", "endless", "--no-wait")
         assert (done.returncode, done.stderr) == (0, "")
         eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40, client.status)
         with told.occupied(client, "told") as running:
-            done = command(three, "unload", "told", "--no-wait")
+            done = run_command(three, "unload", "told", "--no-wait")
             assert (done.returncode, done.stderr) == (0, "")
             assert not running.done()
         assert running.result(30)["total"].tolist() == [-1]
@@ -203,7 +197,7 @@ def test_verbose_shows_the_fields_of_each_line(watched: PoolProcess) -> None:
     ("path", "key"), [("stub:load-hang", "load_timeout"), ("stub:rows?run_ms=100000", "warmup_timeout")]
 )
 def test_a_phase_has_the_time_that_its_key_gives(watched: PoolProcess, path: str, key: str) -> None:
-    done = command(watched, "load", "slow", path)
+    done = run_command(watched, "load", "slow", path)
     assert done.returncode == 1, done
     assert f"within 3 s ([health] {key} may be too short)" in done.stderr
 

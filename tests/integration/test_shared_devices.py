@@ -3,21 +3,21 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import AsyncClient
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 MODELS = """
 [[model]]
 name = "a"
 path = "stub:faults"
-session = {{ inter_op_parallelism_threads = {threads} }}
+tensorflow = {{ inter_op_parallelism_threads = {threads} }}
 [[model]]
 name = "b"
 path = "stub:faults"
@@ -75,10 +75,9 @@ def test_an_override_that_changes_replaces_its_workers_alone(pool: PoolProcess) 
     with pool.client() as client:
         before = [slot["incarnation"] for slot in client.status()["slots"]]
         pool.config.write_text(config(2).replace("@endpoint@", pool.endpoint))
-        command = [sys.executable, "-P", "-m", "pool", "reload", "--wait", "--endpoint", pool.endpoint]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        found = run_command(pool, "reload", "--wait")
         assert found.stdout.splitlines() == [
-            '[[model]] a session: {"inter_op_parallelism_threads": 1} → {"inter_op_parallelism_threads": 2}',
+            '[[model]] a tensorflow: {"inter_op_parallelism_threads": 1} → {"inter_op_parallelism_threads": 2}',
             "slots 0, 1 get new workers, one after the other",
         ], found.stderr
         after = [slot["incarnation"] for slot in client.status()["slots"]]

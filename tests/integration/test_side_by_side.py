@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feeds import counting, feeds
 
-from harness import PoolProcess, pool_process, stub_config
 from pool import Client
 from pool.wire.lent import LENT_BYTES
+from support.feeds import counting, feeds
+from support.pool_process import PoolProcess, pool_process, stub_config
 
 pytestmark = pytest.mark.memory
 
@@ -59,7 +59,7 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def job(number: int, count: int) -> Array:
-    return number + np.arange(count, dtype=np.float32) / 8
+    return (number + np.arange(count, dtype=np.float32) / 8).astype(np.float32)
 
 
 def round_of(client: Client, count: int, first: int, *, model: str = "rows", drop: int = 0) -> int:
@@ -68,8 +68,9 @@ def round_of(client: Client, count: int, first: int, *, model: str = "rows", dro
     futures = []
     for number in range(first, first + JOBS):
         signature, output = halves[number % JOBS // (JOBS // 2)]
-        given = {"x": job(number, count)}
-        futures.append(client.submit(model, given, signature=signature, outputs=[output], timeout=90))
+        futures.append(
+            client.submit(model, {"x": job(number, count)}, signature=signature, outputs=[output], timeout=90)
+        )
     for future in futures[::drop] if drop else ():
         future.cancel()
     answered = 0

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from asked import Asked, framed
-from harness import pool_process, stub_config
 from pool.client.payload import encode_call
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, encode
+from support.asked import Asked, framed
+from support.pool_process import pool_process, stub_config
 
 MIB = 1 << 20
 CREDIT = 8 * MIB
@@ -48,7 +48,7 @@ def test_answers_in_pieces_that_nobody_reads_fill_no_memory() -> None:
         before = most = rss_bytes(pool.pid)
         deadline = time.monotonic() + 60.0
         job = 0
-        while "this client does not read its answers and was dropped" not in pool.text():
+        while "the pool dropped this client because it does not read its answers" not in pool.text():
             assert time.monotonic() < deadline, pool.text()
             job += 1
             asked = Asked(job, "rows", "double", ("y",), rows, 30.0, 0, None, 0, False)

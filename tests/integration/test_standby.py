@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, alive, eventually, freeze, pool_process, stub_config
 from pool import Client
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, eventually, freeze
 
 pytestmark = pytest.mark.replacement
 
@@ -94,7 +95,7 @@ def test_what_it_serves_is_what_the_configuration_says_when_it_is_seated(pool: P
         text = stub_config("standby = true\nlanes = 3", '["cpu"]', models)
         pool.config.write_text(text.replace("@endpoint@", pool.endpoint))
         client.reload()
-        eventually(lambda: client.status()["roll"]["left"] == [])
+        eventually(lambda: client.status()["rolling_update"]["left"] == [])
         standby = stands_by(client)
         os.kill(slot(client)["pid"], signal.SIGKILL)
         eventually(lambda: slot(client)["pid"] == standby and slot(client)["state"] == "READY")

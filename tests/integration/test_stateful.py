@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 MODELS = """
 [[model]]
@@ -41,7 +42,7 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def home(client: Client, model: str) -> int:
-    (found,) = [each["scheduling"]["home"] for each in client.models() if each["name"] == model]
+    (found,) = [each["scheduling"]["affinity"] for each in client.models() if each["name"] == model]
     assert isinstance(found, int)
     return found
 
@@ -56,7 +57,7 @@ def counted(client: Client, model: str) -> list[int]:
 def test_two_workers_count_as_one(client: Client, pool: PoolProcess, model: str) -> None:
     before = int(client.run(model, 0, signature="add")["total"])
     assert counted(client, model) == list(range(before + 1, before + 201))
-    pool.await_log(f"model {model} writes state: its jobs keep to slot {home(client, model)} incarnation")
+    pool.await_log(f"model {model} writes state, so its jobs run only in slot {home(client, model)} incarnation")
 
 
 def test_who_says_that_it_does_not_matter_has_a_counter_in_each_worker(client: Client) -> None:
@@ -64,7 +65,7 @@ def test_who_says_that_it_does_not_matter_has_a_counter_in_each_worker(client: C
     assert [int(future.result()["total"]) for future in pids] == [1, 1]
     assert max(counted(client, "each")) < 202
     (model,) = [each for each in client.models() if each["name"] == "each"]
-    assert (model["stateful"], model["scheduling"]["home"]) == (False, None)
+    assert (model["stateful"], model["scheduling"]["affinity"]) == (False, None)
 
 
 def test_broadcast_reaches_the_variables_of_each_worker(client: Client) -> None:
@@ -82,7 +83,7 @@ def test_the_state_goes_with_its_worker_and_the_next_one_begins_anew(client: Cli
     os.kill(client.status()["slots"][slot]["pid"], signal.SIGKILL)
     eventually(lambda: home(client, "kept") != slot)
     assert int(client.run("kept", 5, signature="add")["total"]) == 5
-    pool.await_log(f"what its jobs wrote went with slot {slot} incarnation 1")  # its thread may be late
+    pool.await_log(f"writes state, which was lost with slot {slot} incarnation 1")  # its thread may be late
     eventually(lambda: all(each["state"] == "READY" for each in client.status()["slots"]))
     assert int(client.run("kept", 5, signature="add")["total"]) == 10, "and keeps to it"
 
@@ -103,4 +104,4 @@ def test_a_restart_loses_what_was_written_and_no_job(client: Client, pool: PoolP
     assert len([future.result() for future in futures]) == 40
     eventually(lambda: client.status()["slots"][slot]["incarnation"] == incarnation)
     assert int(client.run("counter", 0, signature="add")["total"]) <= 40
-    pool.await_log(f"model counter writes state, and what its jobs wrote went with slot {slot}")
+    pool.await_log(f"model counter writes state, which was lost with slot {slot}")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import pool.processes.supervisor
-from harness import alive, eventually
 from pool.clock.alarms import Alarms
 from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
 from pool.devices import Device
+from pool.devices.gpu_monitor import GpuMonitor
 from pool.loop.loop import LONGEST_WAIT_S, Loop
 from pool.loop.watch import Source, Watch
 from pool.processes.deaths import death_of
@@ -24,6 +24,7 @@ from pool.processes.launch import Launch
 from pool.processes.output import LINES_A_SECOND, TAIL_LINES
 from pool.processes.supervisor import Supervisor
 from pool.wire.exits import Exit
+from support.processes import alive, eventually
 
 CPU = Device("cpu", (), "cpu:0", "CPU", None)
 Play = Callable[[str], None]
@@ -51,7 +52,10 @@ class Looped(Supervisor):
         self.alarms = Alarms()
         self.told: list[Event] = []
         self.loop = Loop(self.watch, self.alarms)
-        super().__init__([CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0, self.loop, self.told.append)
+        monitor = GpuMonitor([CPU], os.environ, self.loop)  # of no GPU: it starts nothing
+        super().__init__(
+            [CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0, self.loop, self.told.append, monitor
+        )
 
     def rests(self) -> bool:
         """Whether nothing is awaited, once what was due has found nothing to do."""
@@ -81,7 +85,6 @@ class Watched(Watch):
 def supervisor() -> Iterator[Looped]:
     supervisor = Looped()
     yield supervisor
-    supervisor.close()
     supervisor.loop.close()
 
 
@@ -199,10 +202,7 @@ def test_what_a_worker_has_spawned_goes_with_it(
         f"open({str(pids)!r}, 'w').write(str(child.pid))\n" + ("sys.exit(3)" if by_itself else "time.sleep(600)")
     )
     supervisor.spawn(SpawnWorker(0, 1))
-    deadline = time.monotonic() + 10
-    while not (pids.exists() and pids.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: pids.exists() and bool(pids.read_text()))
     supervisor.kill(0, 1)
     until_exit(supervisor)
     eventually(lambda: not alive(int(pids.read_text())))
@@ -290,7 +290,7 @@ def test_one_that_dies_while_it_is_asked_is_an_exit_like_any_other(
     assert exited.death.text.startswith(how.name)
     assert supervisor.rests()
     up(supervisor, 2)
-    supervisor.kill(0, 1, stacks=True)  # the former one: not its successor
+    supervisor.kill(0, 1, stacks=True)  # the former one: not its replacement
     assert supervisor.rests()
     supervisor.kill(0, 2)
     assert until_exit(supervisor).incarnation == 2

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_manager import Manager
 
-from harness import PoolProcess, eventually, pool_process, state, stub_config
+from integration.service_manager import Manager
 from pool import errors
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually, state
 
 WATCHDOG_S = 0.6
 
@@ -63,7 +64,7 @@ def test_a_reload_is_told_and_so_is_its_end(manager: Manager, pool: PoolProcess)
     assert ["RELOADING" in message for message in said] == [False, True, False, True, False], "in this order"
     assert before <= int(said[1]["MONOTONIC_USEC"]) <= int(said[3]["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
     assert said[2]["STATUS"] == "reloaded"
-    assert said[4]["STATUS"] == "not reloaded, see the log"
+    assert said[4]["STATUS"] == "not reloaded; see the log"
 
 
 def test_a_stop_may_take_as_long_as_the_configuration_of_now_says(manager: Manager, pool: PoolProcess) -> None:

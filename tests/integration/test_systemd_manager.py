@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import children, eventually
 from pool.systemd.unit import UNIT_NAME
+from support.commands import command_line
+from support.processes import children, eventually
 
 pytestmark = pytest.mark.faults
 
@@ -76,7 +76,7 @@ class Manager:
         return self("systemctl", "--user", *arguments)
 
     def pool(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return self(sys.executable, "-P", "-m", "pool", *arguments)
+        return self(*command_line(None, *arguments))
 
     def slot(self) -> tuple[str, int]:
         """State and incarnation of the pool's only slot."""
@@ -125,14 +125,14 @@ def test_a_manager_starts_reloads_and_stops_the_pool(manager: Manager) -> None:
     assert manager.shown("StatusText") == "1 of 1 slots serve"
     first = manager.shown("MainPID")
 
-    config.write_text(CONFIG + "[queue]\nmax_jobs = 9\n[session]\njit = true\n")
+    config.write_text(CONFIG + "[queue]\nmax_jobs = 9\n[tensorflow]\njit = true\n")
     reloaded = manager.systemctl("reload", UNIT_NAME)
     assert reloaded.returncode == 0, reloaded.stderr
     eventually(lambda: manager.slot() == ("READY", 2))
 
     config.write_text(CONFIG + "[queue]\nmax_jobs = 0\n")
     assert manager.systemctl("reload", UNIT_NAME).returncode != 0, "who asks is told"
-    assert manager.shown("StatusText") == "not reloaded, see the log"
+    assert manager.shown("StatusText") == "not reloaded; see the log"
     assert (manager.shown("ActiveState"), manager.shown("MainPID")) == ("active", first)
 
     config.write_text(CONFIG)

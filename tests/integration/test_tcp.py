@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from harness import pool_process, stub_config
 from pool import Client, errors, start
+from support.pool_process import pool_process, stub_config
 
 
 def test_a_remote_client_submits_and_asks_but_does_not_stop_the_pool() -> None:
@@ -15,7 +15,7 @@ def test_a_remote_client_submits_and_asks_but_does_not_stop_the_pool() -> None:
         with Client(listening[1]) as client:
             assert client.run("echo", 1.0)["x"] == 1.0
             assert client.status()["pid"] == pool.pid
-            with pytest.raises(errors.PoolError, match="local endpoint only"):
+            with pytest.raises(errors.PoolError, match="only at the local endpoint"):
                 client.stop()
             assert client.run("echo", 2.0)["x"] == 2.0
 

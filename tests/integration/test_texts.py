@@ -1,15 +1,13 @@
 """Texts that are no UTF-8 come in as arguments, paths and error texts; no process ends by them."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import PoolProcess, pool_process
 from pool import Client, errors, start
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process
 
 ODD = "m\udcff"  # what Python makes of the bytes b"m\xff"
 ALONE = "\ud800"  # of no bytes at all
@@ -62,27 +60,19 @@ def client(pool: PoolProcess) -> Iterator[Client]:
         yield client
 
 
-def command(*argv: str | bytes, **environ: str) -> "subprocess.CompletedProcess[bytes]":
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pool", *argv], capture_output=True, timeout=60, env={**os.environ, **environ}
-    )
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done
-
-
 @pytest.mark.parametrize("path", [f"./{ODD}", f"/{ALONE}", f"stub:{ODD}", "/with\0nul"])
 def test_a_path_that_cannot_travel_is_refused(pool: PoolProcess, client: Client, path: str) -> None:
-    with pytest.raises(errors.InvalidConfig, match=r"model\[0\]\.path: .* is not text in UTF-8 without NULs; rename"):
+    with pytest.raises(errors.InvalidConfig, match=r"model\[0\]\.path: .* is not UTF-8 text without NULs; rename"):
         client.load("m", path)
     assert client.status()["pid"] == pool.pid
 
 
 def test_from_a_shell(pool: PoolProcess, client: Client) -> None:
-    done = command("load", "m", b"./m\xff", "--endpoint", pool.endpoint)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert rb"m\udcff' is not text in UTF-8" in done.stderr
+    done = run_command(pool, "load", "m", f"./{ODD}")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert r"m\udcff' is not UTF-8 text" in done.stderr
     assert client.status()["pid"] == pool.pid
-    pool.await_log(r"m\udcff' is not text in UTF-8")
+    pool.await_log(r"m\udcff' is not UTF-8 text")
 
 
 @pytest.mark.parametrize("name", [ODD, ALONE])
@@ -100,7 +90,7 @@ def test_names_are_refused(pool: PoolProcess, client: Client, name: str) -> None
     ("text", "said"),
     [
         ("odd", r"preprocess: ValueError: m\\udcff and \\ud800 \(odd.py, line 1\d\)"),
-        ("mute", r"preprocess: Mute: <a Mute that cannot say why>"),
+        ("mute", r"preprocess: Mute: <a Mute without a readable text>"),
         ("output", r"it gave 'z\\udcff'; expected are 'x'"),
     ],
 )
@@ -121,15 +111,15 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
     stub.write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:echo"\n')
     relative.write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "m"\n')
     environ = {"XDG_RUNTIME_DIR": str(tmp_path), "PYTHONIOENCODING": "utf-8:strict"}
-    done = command("check", "--config", os.fsencode(stub), **environ)
+    done = run_command(None, "check", "--config", str(stub), environ=environ)
     assert done.returncode == 0, done
-    assert rf"{tmp_path}/m\udcff/stub.toml".encode() in done.stdout
-    done = command("check", "--config", os.fsencode(relative), **environ)
+    assert rf"{tmp_path}/m\udcff/stub.toml" in done.stdout
+    done = run_command(None, "check", "--config", str(relative), environ=environ)
     assert done.returncode == 2
-    assert rb"m\udcff/m' is not text in UTF-8: rename the folder" in done.stderr
+    assert r"m\udcff/m' is not UTF-8 text; rename the folder" in done.stderr
     with start(stub) as embedded:
         assert embedded.models()[0]["name"] == "m"
-    with pytest.raises(errors.InvalidConfig, match="is not text in UTF-8 without NULs"):
+    with pytest.raises(errors.InvalidConfig, match="is not UTF-8 text without NULs"):
         start({"pool": {"devices": ["cpu"]}, "model": [{"name": "m", "path": f"./{ODD}"}]})
 
 
@@ -138,10 +128,10 @@ def test_folders_of_the_environment(tmp_path: Path, variable: str) -> None:
     config = tmp_path / "c.toml"
     config.write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:echo"\n')
     environ = {"XDG_RUNTIME_DIR": str(tmp_path), variable: str(tmp_path / ODD)}
-    done = command("start", "--config", str(config), **environ)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert rb"m\udcff/pool" in done.stderr
-    assert b"UTF-8" in done.stderr
+    done = run_command(None, "start", "--config", str(config), environ=environ)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert r"m\udcff/pool" in done.stderr
+    assert "UTF-8" in done.stderr
     assert not (tmp_path / "pool").exists()
 
 

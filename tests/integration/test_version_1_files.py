@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +12,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness import PoolProcess, stub_config
 from pool.kept.format import HEAD_BYTES, format_of
 from pool.kept.quarantine import load
 from pool.plan.footprints import fingerprint, footprint
 from pool.recorder.fault_report import FORMAT, events_of, replay, summary
 from pool.recorder.transcript import BadTranscript
 from pool.wire.worker_messages import ModelSettings
+from support.commands import run_command
+from support.pool_process import PoolProcess, stub_config
 from workers.trial_marks import EndedBefore, TrialMarks
 
-FILES = Path(__file__).parents[1] / "data" / "version_1"
+FILES = Path(__file__).with_name("version_1")
 DTYPES: dict[str, Any] = {
     "float32": np.arange(6, dtype=np.float32).reshape(3, 2),
     "string": np.array([b"\x00ab", b"", "ü".encode()], object),
@@ -39,20 +38,15 @@ SLOT_0 = "20261122-144938.182797-slot0-1.json"
 def pool() -> Iterator[PoolProcess]:
     """Its state folder is as a pool of version 1 at the same endpoint has left it."""
     pool = PoolProcess(stub_config())
-    flight = pool.state / "pool" / "flight"
-    flight.mkdir(parents=True)
+    reports = pool.state / "pool" / "flight"  # as it was called then
+    reports.mkdir(parents=True)
     death = json.loads((FILES / "death-slot0-1.json").read_text())
-    (flight / SLOT_0).write_text(json.dumps({**death, "endpoint": pool.endpoint}))
+    (reports / SLOT_0).write_text(json.dumps({**death, "endpoint": pool.endpoint}))
     try:
         yield pool.start().await_ready()
         assert pool.stop() == 0
     finally:
         pool.kill()
-
-
-def command(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-P", "-m", "pool", *arguments, "--endpoint", pool.endpoint]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_each_says_its_format() -> None:
@@ -65,7 +59,7 @@ def test_each_says_its_format() -> None:
 def test_a_killer_and_its_story() -> None:
     kept = load(FILES / "killer.job")
     assert (kept.model, kept.signature, kept.outputs, kept.rows, kept.number) == ("rows", "kill", ("y",), 2, 1)
-    assert kept.story.count("died: SIGKILL") == 2
+    assert kept.history.count("died: SIGKILL") == 2
     assert np.frombuffer(kept.payload[1], np.float32).tolist() == [1.0, -1.0]
 
 
@@ -81,7 +75,7 @@ def test_a_job_is_run_again(pool: PoolProcess, dtype: str) -> None:
 
 
 def test_the_command_runs_it_again(pool: PoolProcess) -> None:
-    ran = command(pool, "submit", "--replay", str(FILES / "float32.job"), "--json")
+    ran = run_command(pool, "submit", "--replay", str(FILES / "float32.job"), "--json")
     assert ran.returncode == 0, ran.stderr
     assert "replaying job 90 of echo, 3 rows" in ran.stderr
     assert json.loads(ran.stdout)["outputs"]["x"]["values"] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
@@ -89,17 +83,17 @@ def test_the_command_runs_it_again(pool: PoolProcess) -> None:
 
 def test_a_job_of_a_python_number_is_run_again(pool: PoolProcess) -> None:
     """It has no rows, and takes the dtype of its input."""
-    ran = command(pool, "submit", "--replay", str(FILES / "scalar.job"), "--json")
+    ran = run_command(pool, "submit", "--replay", str(FILES / "scalar.job"), "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["outputs"]["x"] == {"dtype": "float32", "shape": [], "values": 7.5}
 
 
 def test_a_death_is_shown(pool: PoolProcess) -> None:
-    shown = command(pool, "explain", "slot:0")
+    shown = run_command(pool, "explain", "slot:0")
     assert shown.returncode == 0, shown.stderr
     assert "incarnation 1, pid 16598: SIGKILL (out of memory?)" in shown.stdout
     assert "lane 1 had run batch 1 of rows kill for 0.0 s, 2 rows: 1 job (1)" in shown.stdout
-    listed = command(pool, "explain")
+    listed = run_command(pool, "explain")
     assert "SIGKILL (out of memory?)" in listed.stdout
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from steady_clients import answers, asked_all_the_time, put, run_pool
 
-from harness import eventually, pool_process, stub_config
 from pool import Client, errors
+from support.commands import run_command
+from support.pool_process import pool_process, stub_config
+from support.processes import eventually
+from support.steady_clients import answers, asked_all_the_time, put
 
 pytestmark = pytest.mark.replacement
 
@@ -37,7 +39,7 @@ def served(client: Client, model: str = "m") -> list[int]:
 
 
 def rolled(client: Client, *versions: int, model: str = "m") -> None:
-    eventually(lambda: served(client, model) == list(versions) and not client.status()["roll"]["left"], 40.0)
+    eventually(lambda: served(client, model) == list(versions) and not client.status()["rolling_update"]["left"], 40.0)
 
 
 def test_a_new_version_is_served_by_every_slot_and_no_job_fails(folder: Path) -> None:
@@ -65,7 +67,7 @@ def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
     with pool_process(config(folder, "m")) as pool, pool.client() as client:
         with asked_all_the_time(pool) as found:
             put(folder / "m", 2, "cannot-load")
-            pool.await_log("model m: version 2 did not come up, and is not tried again until its files change")
+            pool.await_log("model m: version 2 failed to load; it is tried again when its files change")
             rolled(client, 1, 1)
             before = found[1.0]
             eventually(lambda: found[1.0] > before + 20)
@@ -74,9 +76,9 @@ def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
         assert status["versions"]["broken"] == [f"stub:files?{folder}/m/2"]
         assert [slot["incarnation"] for slot in status["slots"]] == [1, 1]
         assert pool.text().count("version 1 → 2") == 1, "it is tried once"
-        waits = run_pool(pool, "reload", "--wait")
+        waits = run_command(pool, "reload", "--wait")
         assert waits.returncode == 1
-        assert "did not come up" in waits.stderr
+        assert "did not start with" in waits.stderr
         assert f"stub:files?{folder}/m/2" in waits.stderr
         rolled(client, 1, 1)
         # Files that change are a reason to try again.
@@ -92,7 +94,7 @@ def test_a_version_that_only_the_second_slot_cannot_load_is_taken_back(folder: P
             put(folder / "m", 2, "tell?n=2&load_ms=300")
             eventually(lambda: 2 in served(client))
             (folder / "m" / "2" / "saved_model.pb").write_text("cannot-load")
-            pool.await_log("model m: version 2 did not come up")
+            pool.await_log("model m: version 2 failed to load")
             rolled(client, 1, 1)
             before = found[1.0]
             eventually(lambda: found[1.0] > before + 20)
@@ -106,7 +108,7 @@ def test_of_two_models_with_new_versions_the_good_one_is_served_and_the_broken_o
             put(folder / "m", 2, "cannot-load")
             put(folder / "other", 5)
             rolled(client, 5, 5, model="other")
-            pool.await_log("model m: version 2 did not come up, and is not tried again until")
+            pool.await_log("model m: version 2 failed to load; it is tried again when")
             rolled(client, 1, 1)
         assert set(found) == {1.0}
         assert set(others) <= {4.0, 5.0}
@@ -129,8 +131,8 @@ def test_a_worker_that_dies_during_the_switch_costs_no_version_and_no_job(folder
     with pool_process(config(folder, "m")) as pool, pool.client() as client:
         with asked_all_the_time(pool):
             put(folder / "m", 2, "tell?n=2&load_ms=500")
-            eventually(lambda: any(slot["successor"] for slot in client.status()["slots"]))
-            slot = next(slot for slot in client.status()["slots"] if slot["successor"])
+            eventually(lambda: any(slot["replacement"] for slot in client.status()["slots"]))
+            slot = next(slot for slot in client.status()["slots"] if slot["replacement"])
             os.kill(slot["pid"], signal.SIGKILL)
             rolled(client, 2, 2)
         assert answers(client) == 2.0
@@ -144,7 +146,7 @@ def test_a_version_that_is_removed_makes_way_and_the_last_one_is_served_on(folde
             shutil.rmtree(folder / "m" / "2")
             rolled(client, 1, 1)
             shutil.move(folder / "m", folder / "away")
-            pool.await_log("cannot be read: No such file or directory; what is loaded is served on")
+            pool.await_log("cannot be read: No such file or directory; the loaded versions still serve")
             assert served(client) == [1, 1]
         assert "m" in client.status()["versions"]["troubles"]
         put(folder / "away", 3)
@@ -154,7 +156,7 @@ def test_a_version_that_is_removed_makes_way_and_the_last_one_is_served_on(folde
 
 
 def test_without_a_watch_a_reload_finds_the_new_version(folder: Path) -> None:
-    with pool_process(config(folder, "m", watch="never")) as pool, pool.client() as client:
+    with pool_process(config(folder, "m", watch="off")) as pool, pool.client() as client:
         put(folder / "m", 2)
         with asked_all_the_time(pool):
             found = client.reload()

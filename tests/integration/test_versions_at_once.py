@@ -5,15 +5,19 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_ledger import Ledger
-from steady_clients import answers, asked_all_the_time, put, run_pool
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from integration.run_ledger import Ledger
 from pool import AsyncClient, Client, errors
+from pool.client.futures import JobFuture
+from support.commands import run_command
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
+from support.steady_clients import answers, asked_all_the_time, put
 
 pytestmark = pytest.mark.replacement
 
@@ -38,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 def reload(pool: PoolProcess, text: str) -> "list[str]":
     """With the same endpoint; the lines that it prints."""
     pool.config.write_text(text.replace("@endpoint@", pool.endpoint))
-    found = run_pool(pool, "reload", "--wait")
+    found = run_command(pool, "reload", "--wait")
     assert found.returncode == 0, found.stderr
     return found.stdout.splitlines()
 
@@ -46,6 +50,12 @@ def reload(pool: PoolProcess, text: str) -> "list[str]":
 def named(client: Client) -> dict[str, tuple[list[str], bool]]:
     """Of each version its labels, and whether it is what jobs get that name none."""
     return {each["name"]: (each["labels"], each["default"]) for each in client.models()}
+
+
+def are_with_the_pool(jobs: Sequence[JobFuture], client: Client, name: str) -> bool:
+    """None of them is still on its way. The client is asked first: an answer that comes meanwhile makes it no."""
+    left = sum(not job.done() for job in jobs)
+    return bool(left == next(each for each in client.models() if each["name"] == name)["scheduling"]["unanswered_jobs"])
 
 
 def test_jobs_reach_the_version_that_they_name(folder: Path) -> None:
@@ -76,10 +86,10 @@ def test_jobs_reach_the_version_that_they_name(folder: Path) -> None:
         with pytest.raises(errors.ModelNotFound, match=r"no model 'n'; there are: m$"):
             answers(client, "n")
         assert asyncio.run(asked(pool.endpoint)) == [1.0, 3.0]
-        said = run_pool(pool, "submit", "m", "--input", "x=[1.0]", "--version", "stable", "--json")
+        said = run_command(pool, "submit", "m", "--input", "x=[1.0]", "--version", "stable", "--json")
         assert json.loads(said.stdout)["outputs"]["y"]["values"] == [1.0], said.stderr
-        assert "m@1 (stable)" in run_pool(pool, "status").stdout
-        assert "m@3  slots 0, 1  canary  without `version`" in run_pool(pool, "models").stdout
+        assert "m@1 (stable)" in run_command(pool, "status").stdout
+        assert "m@3  slots 0, 1  canary  without `version`" in run_command(pool, "models").stdout
         assert client.status()["slots"][0]["versions"] == {"m@1": 1, "m@3": 3}
 
 
@@ -96,10 +106,12 @@ def test_a_new_version_is_served_beside_the_others_and_becomes_the_default_when_
 
 
 def test_a_version_whose_folder_goes_is_unloaded_after_its_jobs(folder: Path) -> None:
-    put(folder / "m", 2, "tell?n=2&run_ms=50")
+    put(folder / "m", 2, "tell?n=2&run_ms=300")
     with pool_process(config(folder)) as pool, pool.client() as client:
         with asked_all_the_time(pool):
             jobs = [client.submit("m", ROW, signature=None, version=2, timeout=30.0) for _ in range(40)]
+            # A job that comes when the folder is gone is refused.
+            eventually(lambda: are_with_the_pool(jobs, client, "m@2"))
             shutil.rmtree(folder / "m" / "2")
             assert {float(job.result(30)["y"][0]) for job in jobs} == {2.0}
             eventually(lambda: set(named(client)) == {"m@1", "m@3"}, 40.0)
@@ -122,7 +134,7 @@ def test_a_version_goes_with_the_last_of_its_jobs(folder: Path) -> None:
         job = client.submit("m", {"n": [-1]}, signature="gated", version=2, timeout=60.0)
         eventually(lambda: client.status()["slots"][0]["doing"].startswith("running"))
         shutil.rmtree(folder / "m" / "2")
-        eventually(lambda: client.status()["roll"]["left"] == [0])
+        eventually(lambda: client.status()["rolling_update"]["left"] == [0])
         assert not job.done()
         assert pool.workers() == workers, "it is waited for"
         ledger.open_gate()
@@ -134,8 +146,8 @@ def test_a_broken_version_harms_no_other_and_is_tried_once(folder: Path) -> None
     with pool_process(config(folder, devices=TWO)) as pool, pool.client() as client:
         with asked_all_the_time(pool) as found:
             put(folder / "m", 5, "cannot-load")
-            pool.await_log("model m: version 5 did not come up, and is not tried again until its files change")
-            eventually(lambda: not client.status()["roll"]["left"], 40.0)
+            pool.await_log("model m: version 5 failed to load; it is tried again when its files change")
+            eventually(lambda: not client.status()["rolling_update"]["left"], 40.0)
             before = found[3.0]
             eventually(lambda: found[3.0] > before + 100)
             put(folder / "m", 4)
@@ -143,7 +155,7 @@ def test_a_broken_version_harms_no_other_and_is_tried_once(folder: Path) -> None
             eventually(lambda: found[4.0] > 0)
         assert set(found) == {3.0, 4.0}
         assert client.status()["versions"]["broken"] == [f"stub:files?{folder}/m/5"]
-        assert pool.text().count("version 5 did not come up") == 1
+        assert pool.text().count("version 5 failed to load") == 1
         assert [answers(client, version=version) for version in (1, 3, 4)] == [1.0, 3.0, 4.0]
         (folder / "m" / "5" / "saved_model.pb").write_text("tell?n=5")
         pool.await_log("model m: versions 1, 3, 4, 5 are served")
@@ -161,7 +173,7 @@ def test_a_label_moves_at_once_and_no_worker_is_replaced(folder: Path) -> None:
         assert pool.workers() == workers
         refused = config(folder, "[1, 3]", "{ stable = 2 }")
         pool.config.write_text(refused.replace("@endpoint@", pool.endpoint))
-        found = run_pool(pool, "reload")
+        found = run_command(pool, "reload")
         assert found.returncode == 2
         assert "model m: labels: stable = 2, which is not served; served: 1, 3" in found.stderr
         assert answers(client, version="stable") == 3.0
@@ -195,7 +207,7 @@ def test_from_the_newest_to_several_and_back(folder: Path) -> None:
             assert set(named(client)) == {"m"}
             assert set(found) == {3.0}
             put(folder / "m", 4)
-            eventually(lambda: found[4.0] > 20 and not client.status()["roll"]["left"], 40.0)
+            eventually(lambda: found[4.0] > 20 and not client.status()["rolling_update"]["left"], 40.0)
         with pytest.raises(errors.ModelNotFound, match="version 1 is not served; served: 4"):
             answers(client, version=1)
 
@@ -209,9 +221,9 @@ def test_versions_that_do_not_come_up_by_a_reload_leave_what_was_served(folder: 
         asked_all_the_time(pool) as found,
     ):
         pool.config.write_text(text.replace("@endpoint@", pool.endpoint))
-        said = run_pool(pool, "reload", "--wait")
+        said = run_command(pool, "reload", "--wait")
         assert said.returncode == 1
-        assert "did not come up" in said.stderr
+        assert "did not start with" in said.stderr
         assert answers(client, version="stable") == 1.0
         assert set(found) == {1.0}
         (folder / "m" / "5" / "saved_model.pb").write_text("tell?n=5")
@@ -225,7 +237,7 @@ def test_the_last_versions_are_served_on_from_memory_and_a_death_loses_none(fold
         eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40.0)
         assert [answers(client, version=version) for version in (1, 3)] == [1.0, 3.0]
         shutil.move(folder / "m", folder / "away")
-        pool.await_log("cannot be read: No such file or directory; what is loaded is served on")
+        pool.await_log("cannot be read: No such file or directory; the loaded versions still serve")
         assert [answers(client, version=version) for version in (1, 3)] == [1.0, 3.0]
 
 

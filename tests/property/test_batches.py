@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.test_runner_arenas import NUMBER, Worker
 
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
@@ -16,6 +16,7 @@ from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, encode_tensor
 from pool.wire.worker_messages import PartDone, PartFailed, Run
+from support.segment_worker import NUMBER, Worker
 from workers.memory import BatchMemory
 from workers.runner import Runner
 
@@ -85,12 +86,12 @@ def table_of(specs: Mapping[str, TensorSpec], arrays: Sequence[Array]) -> bytes:
 
 @cache
 def worker() -> Worker:
-    """With an arena that all examples share."""
+    """With a segment that all examples share."""
     return Worker()
 
 
 def lend(buffers: list[list[bytes]], lent: set[int]) -> tuple[Lent, ...]:
-    """Moves these, counted over all parts, into the arena."""
+    """Moves these, counted over all parts, into the segment."""
     places, offset = [], 0
     for index in sorted(lent):
         part, number = divmod(index, len(buffers[0]))
@@ -116,7 +117,8 @@ def test_batched_and_cut_is_what_each_gets_alone(
 ) -> None:
     specs, parts = drawn
     outputs = (*specs, "mark") if marked else tuple(specs)  # numbers alone are packed otherwise
-    runner = Runner({"m": Elementwise(specs, bears)}, worker().arenas)
+    models: dict[str, Any] = {"m": Elementwise(specs, bears)}  # it has what a run asks of it, and no more
+    runner = Runner(models, worker().shared_memory)
     table = table_of(specs, parts[0][1])
     rows = tuple(count for count, _ in parts)
     buffers = [[bytes(encode_tensor("", array)[1]) for array in arrays] for _, arrays in parts]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from walks.programs import LANES, Program, Step, program_of, run, step
 from walks.setting import PLACEMENTS, POLICIES
 

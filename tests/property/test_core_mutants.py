@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from walks.mutants import MUTANTS, Mutant
 from walks.scenes import SCENES
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from walks.programs import Program, Step, program_of, run
 from walks.scenes import SCENES, play
 from walks.sharing import share
@@ -47,6 +48,10 @@ def test_the_core_keeps_its_promises_on_another_long_walk(seed: int) -> None:
 @pytest.mark.parametrize("seed", CHANGING_SEEDS)
 def test_the_core_keeps_its_promises_on_a_walk_on_which_its_policy_changes(seed: int) -> None:
     walk(seed, changing=True)
+
+
+def test_a_job_may_be_refused_while_its_slot_has_failed_that_is_restarted_in_the_same_turn() -> None:
+    assert run(program_of(428, 60))["worker-lost"]
 
 
 @pytest.mark.parametrize("changing", [False, True])

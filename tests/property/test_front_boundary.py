@@ -14,10 +14,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from simulation.plans import model_info
 
-from asked import Asked, framed
-from harness import eventually
 from pool.clock.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
@@ -26,26 +23,30 @@ from pool.core.machine import Machine
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
 from pool.devices import Device
-from pool.plan.wishes import wish_of
+from pool.plan.requests import Answer, request_of
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report, replay, summary
 from pool.serve.admin import Admin
-from pool.serve.arenas import Arenas
 from pool.serve.back import Back
-from pool.serve.front import Front, Question
+from pool.serve.front import Front
 from pool.serve.handouts import Handouts
 from pool.serve.loop import Way
+from pool.serve.shared_memory import SharedMemory
 from pool.wire import client_messages as wire
-from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
-from pool.wire.lent import Lent, Room
+from pool.wire.lent import AnswerSpace, Lent
+from pool.wire.message import Message
+from pool.wire.segment import MemoryRequest
 from pool.wire.worker_messages import WORKER_MESSAGES, Run
+from simulation.plans import model_info
+from support.asked import Asked, framed
+from support.processes import eventually
 
 INSTANCE = b"instance"
-ARENA_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 20
 LANES = 2
 SEED = b"a test"
 ONE_ROW = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
@@ -94,7 +95,7 @@ outputs = st.one_of(
     st.sampled_from((None, None, (), ("y",), ("y", "y"), ("ab",) * 21_000, tuple(map(str, range(2048))))),
     st.lists(texts, max_size=4).map(tuple),
 )
-rooms = st.builds(Room, short, unsigned, st.one_of(unsigned, st.just(128)))
+rooms = st.builds(AnswerSpace, short, unsigned, st.one_of(unsigned, st.just(128)))
 lents = st.lists(st.builds(Lent, small, small, unsigned, st.one_of(unsigned, st.just(8))), max_size=3).map(tuple)
 
 
@@ -128,13 +129,14 @@ def submits(draw: st.DrawFn) -> list[bytes]:
         "attempts": unsigned,
         "in_doubt": st.booleans(),
         "lent": lents,
-        "room": st.one_of(st.none(), rooms, st.just(Room(1, 4096, 128))),
+        "space": st.one_of(st.none(), rooms, st.just(AnswerSpace(1, 4096, 128))),
         "weight": st.integers(0, (1 << 16) - 1),
         "origin": unsigned,
         "version": st.one_of(st.none(), numbers, texts, st.just("stable")),
     }
     for name in draw(st.lists(st.sampled_from(sorted(fields)), max_size=3, unique=True)):
-        submit = replace(submit, **{name: draw(fields[name])})
+        changed: dict[str, Any] = {name: draw(fields[name])}
+        submit = replace(submit, **changed)
     rows = submit.rows
     table, size = (WHOLE, 8) if rows is None else (ONE_ROW, 4 * rows if 0 <= rows < 2000 else 4)
     frames = [table, b"" if submit.lent else bytes(size)]
@@ -146,7 +148,7 @@ def submits(draw: st.DrawFn) -> list[bytes]:
     return framed(submit, INSTANCE, frames)
 
 
-questions = st.one_of(
+questions: st.SearchStrategy[wire.Ask] = st.one_of(
     st.builds(wire.Ask, numbers, texts, texts),
     st.builds(
         wire.Ask,
@@ -171,14 +173,15 @@ questions = st.one_of(
         ),
     ),
 )
-messages = st.one_of(
+plain: st.SearchStrategy[Message] = st.sampled_from((wire.Ping(), wire.Open("again"), wire.Pong()))
+messages: st.SearchStrategy[Any] = st.one_of(
     submits(),
     submits(),
     submits(),
-    st.builds(wire.Cancel, numbers).map(lambda message: encode(message, INSTANCE)),
+    st.builds(wire.Cancel, numbers, st.booleans()).map(lambda message: encode(message, INSTANCE)),
     st.builds(wire.Forget, numbers).map(lambda message: encode(message, INSTANCE)),
     questions.map(lambda message: encode(message, INSTANCE)),
-    st.sampled_from((wire.Ping(), wire.Open("again"), wire.Pong())).map(lambda message: encode(message, INSTANCE)),
+    plain.map(lambda message: encode(message, INSTANCE)),
 )
 OUTCOMES = ("done", "done", "done", "failed", "spoiled", "rows", "memory", "died")
 steps = st.one_of(messages, messages, st.sampled_from(OUTCOMES), st.sampled_from((0.1, 1.0, 40.0)))
@@ -187,7 +190,7 @@ steps = st.one_of(messages, messages, st.sampled_from(OUTCOMES), st.sampled_from
 class Everywhere(dict[Any, bytes]):
     """The routes of peers that are all there."""
 
-    def get(self, _: object, __: object = None) -> bytes:  # type: ignore[override]
+    def get(self, _: object, __: object = None) -> bytes:
         return b"route"
 
 
@@ -203,7 +206,7 @@ class Reached(Back):
         message = envelope.message
         if isinstance(message, Run):
             assert envelope.payload, "its table"
-            assert all(lent.size_bytes <= ARENA_BYTES for lent in message.lent)
+            assert all(lent.size_bytes <= SEGMENT_BYTES for lent in message.lent)
         return True
 
 
@@ -213,7 +216,7 @@ class House:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> None:
         self.now = 1000.0
         self.running: list[Batch] = []
-        self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
+        self.shared_memory = SharedMemory(SEGMENT_BYTES, SEGMENT_BYTES)
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
         self.feed = Way(self.machine, self._prepare, self.running.append, self._act, self._unsent, lambda: self.now)
@@ -221,7 +224,7 @@ class House:
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
         credit = wire.Opened("0", 1 << 24, 60.0)
-        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn)
+        self.front = Front(context, credit, INSTANCE, 100, self.shared_memory, turn)
         self.feed.front, self.feed.back = self.front, self.back
         self.front.bind_local(folder / "front")
         self.handouts = handouts
@@ -230,10 +233,11 @@ class House:
         self.desk = Admin(
             self.machine,
             devices,
+            lambda _: [],
             self.front,
             recorder,
             self.feed,
-            lambda: {"moved": {"away": [], "stays": []}},
+            lambda: {"failover": {"away": [], "stays": []}},
             self._reload,
             lambda _: [],
         )
@@ -243,7 +247,7 @@ class House:
         self.feed(told.Start())
         self.say(encode(wire.Open("a test"), NO_INSTANCE))
         (client,) = self.front._clients.present()
-        assert self.arenas.lend(client.name, Wish(ARENA_BYTES, ARENA_BYTES)) is not None
+        assert self.shared_memory.lend(client.name, MemoryRequest(SEGMENT_BYTES, SEGMENT_BYTES)) is not None
 
     def close(self) -> None:
         self.dealer.close()
@@ -261,6 +265,11 @@ class House:
         self.feed.hear_clients(0)
         self.feed.dispatch()
         self._tend()
+
+    def turned(self) -> "House":
+        """After one more turn."""
+        self.hear()
+        return self
 
     def end_one(self, how: str) -> None:
         """Something becomes of the batch that has run for longest."""
@@ -313,13 +322,13 @@ class House:
         failed = [reason for reason in self.front.refused if "the pool failed" in reason]
         assert not failed, "contained, and yet a mistake of the pool's"
 
-    def _reload(self, question: Question) -> None:
+    def _reload(self, what: str, about: str, answer: Answer) -> None:
         try:
-            wish_of(question.what, question.about)
+            request_of(what, about)
         except ValueError as error:
-            self.front.reply(question, error=str(error))
+            answer(None, str(error))
         else:
-            self.front.reply(question, {"changes": []})
+            answer({"changes": []}, None)
 
     def _prepare(self, event: told.Event, _: float) -> None:
         if isinstance(event, told.WorkerExited):
@@ -365,6 +374,7 @@ def lone(**fields: object) -> list[bytes]:
 @example([lone(job=(1 << 63) - 1, weight=2), "failed", "died", "done", 40.0])
 @example([lone(outputs=("ab",) * 21_000), lone(timeout_s=1e8), "died", "died", "died", 40.0])
 @example([lone(weight=2), encode(wire.Cancel(1, member=True), INSTANCE), "failed", lone(job=2, origin=1), "done"])
+@example([lone(), encode(wire.Cancel(1, member=True), INSTANCE), 40.0])
 def test_nothing_that_is_well_formed_raises(
     context: "zmq.Context[zmq.Socket[bytes]]", plan: list[list[bytes] | str | float]
 ) -> None:
@@ -380,6 +390,7 @@ def test_nothing_that_is_well_formed_raises(
                     house.pass_time(step)
             house.pass_time(1e9)
             assert not house.machine.backlog.jobs, "each is answered at its deadline at the latest"
+            assert not any(client.owed for client in house.front._clients.named.values()), "nor is one still owed"
             again = fault_report(
                 Exception("none"), house.feed.last, house.machine, (POLICY, [PLAN]), SEED, {"pool": "a test"}
             )
@@ -401,8 +412,8 @@ def test_a_client_that_goes_with_its_question_leaves_nothing(tmp_path: Path) -> 
                 dealer.send_multipart(framed(Asked(1, "nosuch", rows=1), INSTANCE, [ONE_ROW, bytes(4)]))
                 dealer.send_multipart(encode(wire.Close(), INSTANCE))
                 refused = house.machine.answered.total()
-                eventually(lambda: house.hear() or house.machine.answered.total() > refused)  # noqa: B023
-                eventually(lambda: house.hear() or len(house.front._clients.present()) == 1)
+                eventually(lambda: house.turned().machine.answered.total() > refused)  # noqa: B023
+                eventually(lambda: len(house.turned().front._clients.present()) == 1)
                 dealer.close()
                 assert list(house.front._pipes._unmarked) == [
                     client.name for client in house.front._clients.present()

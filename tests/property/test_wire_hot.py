@@ -15,7 +15,7 @@ from pool.wire.client_messages import CLIENT_MESSAGES, Result, Results, Submit
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode
 from pool.wire.hot import SMALL_BYTES, VERSION
-from pool.wire.lent import MOST_LENT, Lent, Room
+from pool.wire.lent import MOST_LENT, AnswerSpace, Lent
 from pool.wire.timeline import Timeline
 from pool.wire.worker_messages import WORKER_MESSAGES, Done, PartFailed, PartSpoiled, RowsDiffer, Run
 
@@ -30,7 +30,7 @@ finite = st.floats(0.0, 1e9)
 buffers = st.lists(
     st.one_of(st.binary(max_size=9), st.sampled_from((bytes(SMALL_BYTES), bytes(SMALL_BYTES + 1)))), max_size=4
 )
-rooms = st.builds(Room, U32, U64, U64)
+rooms = st.builds(AnswerSpace, U32, U64, U64)
 
 
 @st.composite
@@ -57,10 +57,8 @@ def results(draw: st.DrawFn) -> tuple[Results, list[bytes]]:
     for _ in range(draw(st.integers(1, 3))):
         pieces = [draw(buffers.filter(bool)) for _ in range(draw(st.integers(0, 2)))]
         payload += [buffer for piece in pieces for buffer in piece]
-        line = Timeline(
-            *(draw(U64), *(draw(finite) for _ in range(5)), draw(U32), draw(U32), draw(U32), draw(st.text(max_size=9))),
-            draw(U32),
-        )
+        numbers: tuple[Any, ...] = (draw(U64), *(draw(finite) for _ in range(5)), draw(U32), draw(U32), draw(U32))
+        line = Timeline(*(*numbers, draw(st.text(max_size=9)), draw(U32)))
         found.append(Result(draw(U64), tuple(map(len, pieces)), line, draw(st.booleans()), draw(st.booleans())))
     return Results(tuple(found)), payload
 
@@ -81,12 +79,12 @@ def runs(draw: st.DrawFn) -> tuple[Run, list[bytes]]:
     ]
     cut = [part for index, each in enumerate(payload) for part in ((each, b"half") if index in halves else (each,))]
     names = (draw(st.text(max_size=9)), draw(st.none() | st.text(max_size=9)))
-    run = Run(
+    fields: tuple[Any, ...] = (
         *(draw(U64), *names, draw(st.none() | st.lists(st.text(max_size=9), max_size=3).map(tuple)), rows, draw(U32)),
         *(draw(st.booleans()), lent, tuple(draw(rooms) for _ in range(draw(st.sampled_from((0, len(rows) or 1)))))),
         *(draw(U32), draw(U64), tuple(halves), draw(st.integers(0, MOST_CALLS - 1))),
     )
-    return run, [draw(st.binary(max_size=30)), *cut]
+    return Run(*fields), [draw(st.binary(max_size=30)), *cut]
 
 
 failures = st.one_of(
@@ -110,7 +108,19 @@ messages = st.one_of(submits(), results(), runs(), dones())
 LINE = Timeline(7, 0.1, 0.0, 0.001, 0.002, 0.003, 1, 4, 0, "cpu:0", 1)
 LONE = Submit(7, 3, 1, 60.0)
 FULL = Submit(
-    *(7, 4, 3, 60.0, -5, 2, True, b"names", b"table", (Lent(1, 2, 64, 128), Lent(2, 2, 256, 8)), Room(2, 512, 64)),
+    *(
+        7,
+        4,
+        3,
+        60.0,
+        -5,
+        2,
+        True,
+        b"names",
+        b"table",
+        (Lent(1, 2, 64, 128), Lent(2, 2, 256, 8)),
+        AnswerSpace(2, 512, 64),
+    ),
     *(2, 9),
 )
 ANSWER = Results((Result(7, (1,), LINE),))
@@ -119,7 +129,7 @@ LARGE = bytes(SMALL_BYTES + 1)
 BATCH = Run(7, "m", None, ("y",), (1, 2), 4, True, call=5)
 AGAIN = Run(7, "", None, None, (1, 2), 4, True, call=5, registers=False)
 BATCH_OF_ALL = Run(
-    *(7, "m", "s", None, (1, 2), 4, True, (Lent(1, 2, 64, 128),), (Room(2, 512, 64), Room(2, 640, 64))),
+    *(7, "m", "s", None, (1, 2), 4, True, (Lent(1, 2, 64, 128),), (AnswerSpace(2, 512, 64), AnswerSpace(2, 640, 64))),
     *(2, 3, (0, 2), 6),
 )
 FAILED = PartFailed(Fault.MODEL_FAILED, "why")
@@ -168,7 +178,7 @@ def whole(envelope: Envelope, frames: list[bytes]) -> Any:
             assert all(map(math.isfinite, seconds))
     elif isinstance(message, Run):
         assert all(0 <= lent.index < len(envelope.payload) - 1 for lent in message.lent)
-        assert len(message.rooms) in (0, len(message.rows) or 1)
+        assert len(message.spaces) in (0, len(message.rows) or 1)
         assert 0 <= message.call < MOST_CALLS
     elif isinstance(message, Done):
         assert math.isfinite(message.run_s)
@@ -250,7 +260,7 @@ EXTREME_FLOATS = (math.nan, math.inf, -math.inf, -0.0, -1.0, 5e-324, 1.7e308)
 def test_every_place_at_its_extremes(message: Any, payload: list[bytes]) -> None:
     """At each offset, whatever field begins there: counts, sizes, offsets and marks, and numbers that are none."""
     frames = encode(message, INSTANCE, payload)
-    places = [(form, value) for form, values in FIELDS.items() for value in values]
+    places: list[tuple[str, float]] = [(form, value) for form, values in FIELDS.items() for value in values]
     places += [("<Q", value) for value in (0, 1 << 63, (1 << 64) - 1)] + [("<d", value) for value in EXTREME_FLOATS]
     for offset in range(PREAMBLE_BYTES, len(frames[0])):
         for form, value in places:
@@ -345,9 +355,9 @@ LIES: dict[str, tuple[Any, list[bytes], str]] = {
     "fewer pieces": (Results((Result(7, (2,), LINE),)), [b"1"], "2 buffers in 1 pieces, where there are 1"),
     "an empty piece": (Results((Result(7, (0, 1), LINE),)), [b"1"], "1 buffers in 2 pieces"),
     "rooms for others": (
-        Run(7, "m", None, None, (1, 2), 3, True, rooms=(Room(1, 0, 64),)),
+        Run(7, "m", None, None, (1, 2), 3, True, spaces=(AnswerSpace(1, 0, 64),)),
         [b"t"],
-        "1 rooms of 2 parts",
+        "1 spaces of 2 parts",
     ),
 }
 

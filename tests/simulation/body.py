@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pool.client.bulk.split import shares
+from pool.core.policy import Policy, SlotPlan
+from pool.wire.signatures import ModelInfo
 from simulation.core import Core
 from simulation.ledger import Ledger
 from simulation.records import Payload, overlap
@@ -26,10 +29,6 @@ from simulation.words import (
     Unpacked,
     Welcomed,
 )
-
-from pool.client.bulk.split import shares
-from pool.core.policy import Policy, SlotPlan
-from pool.wire.signatures import ModelInfo
 
 __all__ = ["Body", "Running", "Worker"]
 
@@ -312,13 +311,13 @@ class Body:
             case Held(slot, incarnation):
                 self.workers[(slot, incarnation)].held = True
             case Stopped(slot, incarnation):
-                if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
-                    worker.told_to_stop = True
-                    self.stopping(worker)
+                if (stopped := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
+                    stopped.told_to_stop = True
+                    self.stopping(stopped)
             case Killed(slot, incarnation):
-                if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
-                    worker.killed = True
-                    self.stopping(worker)
+                if (killed := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
+                    killed.killed = True
+                    self.stopping(killed)
 
     def answered(self, answer: Answered) -> None:
         """A client gets an answer. For clients with a life of their own."""

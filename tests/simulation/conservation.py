@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulation.records import Line, Record, Seat
-
 from pool.core.policy import Policy, SlotPlan
+from simulation.records import Line, Record, Seat
 
 __all__ = ["Conservation"]
 

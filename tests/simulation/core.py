@@ -8,7 +8,7 @@ What it is told is dispatched at once, as a burst of one; within `burst` all of 
 with what it has read in one go.
 
 No other file of theirs imports the core's machine, events or actions, or looks into it: where the core changes how it
-is spoken to, this file changes alone. What only people read (states of successors, lines for the log) is not heard.
+is spoken to, this file changes alone. What only people read (states of replacements, lines for the log) is not heard.
 """
 
 from __future__ import annotations
@@ -21,6 +21,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.fleet import SlotState
+from pool.core.jobs import Batch, Job
+from pool.core.machine import Machine
+from pool.core.orders import Order
+from pool.core.policy import Policy, SlotPlan
+from pool.wire.independence import RowsCompared
+from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import Phase
 from simulation.words import (
     Ask,
     Changed,
@@ -48,17 +58,6 @@ from simulation.words import (
     Unpacked,
     Welcomed,
 )
-
-from pool.core import actions as do
-from pool.core import events as told
-from pool.core.fleet import SlotState
-from pool.core.jobs import Batch, Job
-from pool.core.machine import Machine
-from pool.core.orders import Order
-from pool.core.policy import Policy, SlotPlan
-from pool.wire.independence import RowsCompared
-from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import Phase
 
 if TYPE_CHECKING:
     from simulation.ledger import Ledger
@@ -343,7 +342,7 @@ class Core:
         return self._machine.answered
 
     def explain(self, about: str) -> dict[str, Any] | None:
-        """The story of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
+        """The history of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
         return self._machine.explain(about)
 
     def models_snapshot(self) -> list[dict[str, Any]]:
@@ -429,7 +428,7 @@ HEARD: dict[type, Callable[[Any], Seen] | None] = {
     do.UnpackChunk: lambda action: Unpacked(action.client, action.job, action.cause, action.ran),
     do.KeepJob: lambda action: Kept(action.payload),
     do.SpawnWorker: lambda action: _of(action, Spawned, Role.SERVING),
-    do.SpawnSuccessor: lambda action: _of(action, Spawned, Role.REPLACEMENT, action.must_fit),
+    do.SpawnReplacement: lambda action: _of(action, Spawned, Role.REPLACEMENT, action.must_fit),
     do.SpawnStandby: lambda action: _of(action, Spawned, Role.STANDBY),
     do.WelcomeWorker: lambda action: _of(action, Welcomed),
     do.HoldWorker: lambda action: _of(action, Held),

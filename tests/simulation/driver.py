@@ -7,9 +7,7 @@ batch, `AnswerJob` of a job.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-
-from simulation.plans import model_info, slot_plan
+from typing import Any, Self, TypeVar
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -23,6 +21,7 @@ from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
 from pool.wire.timeline import Timeline
 from pool.wire.worker_messages import Phase
+from simulation.plans import model_info, slot_plan
 
 __all__ = [
     "AnswerJob",
@@ -206,7 +205,7 @@ class Driver:
     def up(self, slot: int, lanes: int = 1) -> list[Did]:
         return self.hello(slot) + self.ready(slot, lanes)
 
-    def serve(self, lanes: int = 1) -> "Driver":
+    def serve(self, lanes: int = 1) -> Self:
         """Started, with every slot READY."""
         self.start()
         for slot in self.machine.fleet.slots:
@@ -220,7 +219,7 @@ class Driver:
         return self.feed(told.WorkerExited(slot, self.incarnation(slot), told.Death(text, restartable, last_output)))
 
     def give_up(self, slot: int, text: str) -> list[Did]:
-        """The worker dies, and its successor cannot serve; the actions at the end of that."""
+        """The worker dies, and its replacement cannot serve; the actions at the end of that."""
         self.die(slot)
         while self.state(slot) is not SlotState.STARTING:
             self.pass_time(0.1)
@@ -238,7 +237,7 @@ class Driver:
 
     # --- clients --------------------------------------------------------------------------------------------------
 
-    def submit(
+    def arrival(
         self,
         model: str = "m",
         *,
@@ -257,7 +256,7 @@ class Driver:
         weight: int = 1,
         origin: int = 0,
         version: int | str | None = None,
-    ) -> list[Did]:
+    ) -> JobArrived:
         """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone.
 
         With a `weight` it is a chunk, of one row a job unless told otherwise.
@@ -265,27 +264,29 @@ class Driver:
         number = self._jobs + 1 if job is None else job
         self._jobs += 1
         payload = f"payload {number}"
-        return self.feed(
-            JobArrived(
-                client,
-                number,
-                model,
-                signature,
-                outputs,
-                weight if weight > 1 and rows is None else rows,
-                timeout_s,
-                priority,
-                device,
-                size_bytes,
-                form,
-                payload,
-                attempts,
-                in_doubt,
-                weight,
-                origin,
-                version,
-            )
+        return JobArrived(
+            client,
+            number,
+            model,
+            signature,
+            outputs,
+            weight if weight > 1 and rows is None else rows,
+            timeout_s,
+            priority,
+            device,
+            size_bytes,
+            form,
+            payload,
+            attempts,
+            in_doubt,
+            weight,
+            origin,
+            version,
         )
+
+    def submit(self, model: str = "m", **options: Any) -> list[Did]:
+        """One, and what comes of it."""
+        return self.feed(self.arrival(model, **options))
 
     def run_of(self, number: int) -> RunBatch:
         """Where job `number` was sent the last time."""

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pool.core.policy import ModelPolicy, Policy
 from simulation.body import Body, Worker
 from simulation.plans import model_info, slot_plan
 from simulation.words import Answered, JobDone, JobFailed, Outcome
-
-from pool.core.policy import ModelPolicy, Policy
 
 __all__ = ["Hand", "Run"]
 

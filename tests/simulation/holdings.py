@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pool.core.policy import Policy
 from simulation.records import Record
 from simulation.words import Ask
-
-from pool.core.policy import Policy
 
 __all__ = ["Holdings"]
 

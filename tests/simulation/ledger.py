@@ -8,6 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from pool.core.fleet import SlotState
+from pool.core.policy import Policy, SlotPlan
+from pool.core.queue.independence import ENOUGH_UNTRIED
+from pool.core.trial.confinement import CONFINED_S
+from pool.wire.faults import Fault
+from pool.wire.independence import Batching, RowsCompared
+from pool.wire.signatures import ModelInfo
+from pool.wire.unpacking import Unpacking
 from simulation.conservation import Conservation
 from simulation.holdings import Holdings
 from simulation.records import Lease, Line, Payload, Record, Run, Seat
@@ -38,15 +46,6 @@ from simulation.words import (
     Unpacked,
     Welcomed,
 )
-
-from pool.core.fleet import SlotState
-from pool.core.policy import Policy, SlotPlan
-from pool.core.queue.independence import ENOUGH_UNTRIED
-from pool.core.trial.confinement import CONFINED_S
-from pool.wire.faults import Fault
-from pool.wire.independence import Batching, RowsCompared
-from pool.wire.signatures import ModelInfo
-from pool.wire.unpacking import Unpacking
 
 __all__ = ["Ledger"]
 
@@ -82,6 +81,9 @@ class Ledger:
         self._asides: dict[tuple[int, int], Seat] = {}  # workers that do not sit in the seat
         self._named: dict[int, int] = {}  # the last incarnation of each slot
         self._states = {slot: SlotState.STOPPED for slot, _ in enumerate(plans)}
+        # In this turn, whatever they became in it: what is answered and spawned is seen after that.
+        self._were_down: set[int] = set()
+        self._were_ready: set[int] = set()
         self._infos: dict[str, ModelInfo] = {}
         self._unbatchable: set[tuple[str, str | None]] = set()
         self._agreed: Counter[str] = Counter()  # jobs that ran both ways, by model
@@ -113,6 +115,8 @@ class Ledger:
             if isinstance(each, (Spawned, SeatGiven)):
                 assert (each.slot, each.incarnation) not in ended, f"started and ended in one turn: {each}"
         refusal = None if self._used is None else self._refusal(seen)
+        self._were_down = {each.slot for each in seen if isinstance(each, Changed) and each.state in DOWN}
+        self._were_ready.clear()
         for each in seen:
             if each is not refusal:
                 self._see(each, now)
@@ -177,13 +181,13 @@ class Ledger:
 
     def cancel_asked(self, client: bytes, job: int, member: bool) -> None:
         record = self.open.get((client, job))
-        if record is not None and member and record.weight > 1:
+        if not member:
+            self._cancel((client, job))
+        elif record is not None and record.weight > 1:
             if record.waiting_rows() or not record.live:
                 record.part()
             record.dropped = True
             self._note(record)
-        else:
-            self._cancel((client, job))
 
     def client_gone(self, client: bytes) -> None:
         for key in [key for key in self.open if key[0] == client]:
@@ -301,12 +305,12 @@ class Ledger:
 
     def _sit(self, change: Changed) -> None:
         """Somebody else may sit in the seat now."""
-        successor = self._asides.pop((change.slot, change.incarnation), None)
-        if successor is None:
+        replacement = self._asides.pop((change.slot, change.incarnation), None)
+        if replacement is None:
             return
         former = self._seats[change.slot]
         assert not former.runs or former.lost, "who leaves holds nothing"
-        self._seats[change.slot] = successor
+        self._seats[change.slot] = replacement
         if not (former.gone or former.lost):
             self._asides[(former.slot, former.incarnation)] = former
 
@@ -455,15 +459,18 @@ class Ledger:
                 self._name(slot, incarnation)
                 assert not self._stopping, "nobody is to follow any more"
                 assert self._states[slot] is SlotState.READY, "there is nobody whom it could follow"
-                assert not self._beside(slot, now), "two successors, or one beside a worker that still leaves"
+                assert not self._beside(slot, now), "two replacements, or one beside a worker that still leaves"
                 self._asides[(slot, incarnation)] = Seat(slot, incarnation)
             case Spawned(slot, incarnation, Role.STANDBY):
                 self._name(slot, incarnation)
                 assert not self._stopping, "nobody dies any more for whom it could stand by"
-                assert self._states[slot] is SlotState.READY, "its own load would be another's wait"
+                was_ready = slot in self._were_ready  # it may have turned out just then that its worker is to go
+                assert was_ready or self._states[slot] is SlotState.READY, "its own load would be another's wait"
                 assert not self._beside(slot, now), "somebody is beside the seat"
                 self._asides[(slot, incarnation)] = Seat(slot, incarnation, stands_by=True)
             case Changed():
+                if self._states[action.slot] is SlotState.READY:
+                    self._were_ready.add(action.slot)
                 self._states[action.slot] = action.state
                 self._sit(action)
                 seat = self._seats.get(action.slot)
@@ -793,7 +800,7 @@ class Ledger:
         self._note(record)
 
     def _hopeless(self, record: Record) -> bool:
-        return all(self._states[slot] in DOWN for slot in self._holders(record))
+        return all(self._states[slot] in DOWN or slot in self._were_down for slot in self._holders(record))
 
     def _end(self, stopped: Ended, now: float) -> None:
         assert self.stopped is None, "the pool ends once"

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from simulation.words import Ask, JobDone
-
 from pool.wire.faults import Fault
+from simulation.words import Ask, JobDone
 
 __all__ = ["Lease", "Line", "Payload", "Record", "Run", "Seat", "overlap"]
 

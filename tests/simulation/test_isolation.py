@@ -3,11 +3,11 @@
 import math
 
 import pytest
+
+from pool.core.policy import ModelPolicy, Policy
 from simulation.body import SIGSEGV
 from simulation.clients import Client, Flood, Polite
 from simulation.world import Truth, Weather, World
-
-from pool.core.policy import ModelPolicy, Policy
 
 pytestmark = pytest.mark.simulation
 

@@ -5,14 +5,14 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from simulation.at_scale.clients import Bursty, Client, Poisson, Wish, choices
-from simulation.at_scale.mixed import run_mixed
-from simulation.at_scale.workers import Truth
-from simulation.at_scale.world import World
 
 from benchmarks.decisions import SteadyState, set_up_frozen
 from pool.core.policy import Policy
 from pool.wire.faults import Fault
+from simulation.at_scale.clients import Bursty, Client, Poisson, Wish, choices
+from simulation.at_scale.mixed import run_mixed
+from simulation.at_scale.workers import Truth
+from simulation.at_scale.world import World
 
 MODELS_A_SLOT = 4
 

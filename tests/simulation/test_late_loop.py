@@ -1,12 +1,12 @@
 """Everything mixed in bad weather, and a loop that is late: what came in time is seen after what was due."""
 
 import pytest
-from simulation.at_scale.mixed import run_mixed
-from simulation.at_scale.workers import Truth
-from simulation.at_scale.world import World
 
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
+from simulation.at_scale.mixed import run_mixed
+from simulation.at_scale.workers import Truth
+from simulation.at_scale.world import World
 
 pytestmark = pytest.mark.simulation
 

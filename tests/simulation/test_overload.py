@@ -1,11 +1,11 @@
 """More than there is room or time for: what is done stays as much as ever, and the rest is answered in time."""
 
 import pytest
-from simulation.clients import Bursty, Client, Flood, Polite
-from simulation.world import Truth, Weather, World
 
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
+from simulation.clients import Bursty, Client, Flood, Polite
+from simulation.world import Truth, Weather, World
 
 pytestmark = pytest.mark.simulation
 

@@ -1,10 +1,10 @@
 """20,000 jobs of clients of every kind through the production core in virtual time, while workers crash and hang."""
 
 import pytest
-from simulation.clients import Bursty, Client, Fickle, Flood, Polite, Together, Vanishing
-from simulation.world import Truth, Weather, World
 
 from pool.core.policy import ModelPolicy, Policy
+from simulation.clients import Bursty, Client, Fickle, Flood, Polite, Together, Vanishing
+from simulation.world import Truth, Weather, World
 
 TRUTHS = {
     "wide": Truth(base_s=0.010, row_s=0.001, outliers=0.001),

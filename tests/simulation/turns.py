@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from simulation.records import Line, Record, Seat
-
 from pool.core.policy import Policy
+from simulation.records import Line, Record, Seat
 
 __all__ = ["Turns"]
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simulation.body import SIGSEGV, STOPPED, Body, Running, Worker
-from simulation.plans import model_info, slot_plan
-from simulation.words import Answered, Failed, Outcome, Spoiled
-
 from pool.core.policy import Policy
 from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
+from simulation.body import SIGSEGV, STOPPED, Body, Running, Worker
+from simulation.plans import model_info, slot_plan
+from simulation.words import Answered, Failed, Outcome, Spoiled
 
 if TYPE_CHECKING:
     from simulation.clients import Client
@@ -68,7 +67,7 @@ class Tally:
 
     batches: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
-    busy_s: Counter[str] = field(default_factory=Counter)
+    busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     mishaps: Counter[str] = field(default_factory=Counter)
     sizes: list[int] = field(default_factory=list)
 
@@ -99,7 +98,7 @@ class World(Body):
         self.clients: dict[bytes, Client] = {}
         self.tally = Tally()
         self.began = self.now
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._scheduled = 0
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -110,7 +109,7 @@ class World(Body):
         self.run_until(lambda: all(worker.ready for worker in self.workers.values()))
         self.began = self.now
 
-    def later(self, seconds: float, what: Callable[[], None]) -> None:
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
         self._scheduled += 1
         heapq.heappush(self._agenda, (self.now + seconds, self._scheduled, what))
 

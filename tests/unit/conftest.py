@@ -2,7 +2,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_pool import FakePool
+
+from support.fake_pool import FakePool
 
 
 @pytest.fixture

@@ -88,7 +88,12 @@ def test_one_that_was_cleared_is_not_called_and_can_be_set_again(clock: Clock) -
 
 def test_one_that_another_clears_in_its_turn_is_not_called(clock: Clock) -> None:
     alarms: list[Alarm] = []
-    clear = clock.alarm("clears", lambda: [alarm.clear() for alarm in alarms] and None)
+
+    def clear_all() -> None:
+        for alarm in alarms:
+            alarm.clear()
+
+    clear = clock.alarm("clears", clear_all)
     alarms += [clock.alarm("timed"), clock.alarm("asked")]
     clear.by(101.0)
     alarms[0].by(101.0)

@@ -217,7 +217,7 @@ def test_one_row_is_repeated() -> None:
     spec = TensorSpec("float32", (-1, 2))
     assert repeated([[1, 2]], spec, 3) == [[1, 2]] * 3
     assert repeated([[1, 2], [3, 4]], spec, 3) == [[1, 2], [3, 4]]
-    assert np.shape(repeated(np.ones((1, 2)), spec, 3)) == (3, 2)
+    assert np.asarray(repeated(np.ones((1, 2)), spec, 3)).shape == (3, 2)
     assert repeated([[1, 2]], TensorSpec("float32", (1, 2)), 3) == [[1, 2]]
     assert repeated(5, TensorSpec("int64", ()), 3) == 5
 

@@ -76,7 +76,7 @@ def test_what_never_becomes_stable_is_measured_and_said() -> None:
     assert driven(meter, [0.1 * 1.5 ** (number % 3) for number in range(40)], 60.0) == pytest.approx(125.0, abs=0.1)
     assert meter.point.jobs == 100
     assert meter.point.unsteady.startswith(
-        "never stable: in 20 s of warm-up no 3 windows in a row agreed within 10.0 % (the last: 20.00/s"
+        "never stable: in 20 s of warm-up, no 3 windows in a row agreed within 10.0 % (the last: 20.00/s"
     )
 
 

@@ -96,7 +96,7 @@ def test_a_process_that_is_busy_with_itself_says_so(capsys: pytest.CaptureFixtur
     assert len(printed(report(POINTS[:1]), capsys)) == 4
     busy = replace(POINTS[0], cpu_share=0.82)
     assert printed(report([busy]), capsys)[-1] == (
-        "at 100.0/s the client used 82.0 % of a processor: it may be what is measured; give more --clients"
+        "at 100.0/s the client used 82.0 % of a processor: it may be the bottleneck; give more --clients"
     )
 
 
@@ -143,7 +143,7 @@ def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[
     shown = replace(report([]), bound_s=0.05)
     assert shown.add(measured(10.0, 0.01))
     assert not shown.add(measured(20.0, 0.06, 200, 200))
-    assert printed(shown, capsys)[-1] == "p99 within 50 ms: up to 10.00/s, of 10.00/s asked for"
+    assert printed(shown, capsys)[-1] == "p99 within 50 ms: up to 10.00/s, of 10.00/s requested"
     assert shown.values()["best"] == 10.0
     # Those who were refused were not answered in time, however fast the others were.
     shed = replace(report([]), bound_s=0.05)

@@ -50,7 +50,7 @@ def test_flat_values_of_one_row_are_joined_as_rows_are(tmp_path: Path) -> None:
 
 def test_jobs_with_rows_of_their_own(tmp_path: Path) -> None:
     path = npz(tmp_path, pixels=np.zeros((3, 7, 4), np.float32))
-    assert [np.shape(job["pixels"]) for job in read_input_data(path, PIXELS, 1)] == [(7, 4)] * 3
+    assert [np.asarray(job["pixels"]).shape for job in read_input_data(path, PIXELS, 1)] == [(7, 4)] * 3
     with pytest.raises(BadInputs, match="leave out --rows"):
         read_input_data(path, PIXELS, 2)
 
@@ -72,7 +72,7 @@ def test_json_of_perf_analyzer(tmp_path: Path) -> None:
     )
     jobs = read_input_data(path, PIXELS, 1)
     assert [np.asarray(job["pixels"]).dtype for job in jobs] == [np.float32] * 6
-    assert [np.shape(job["pixels"]) for job in jobs] == [(1, 4), (1, 4), (2, 4), (1, 4), (1, 4), (2, 4)]
+    assert [np.asarray(job["pixels"]).shape for job in jobs] == [(1, 4), (1, 4), (2, 4), (1, 4), (1, 4), (2, 4)]
     for number in (0, 1, 3):
         assert np.asarray(jobs[number]["pixels"]).tolist() == [[1, 2, 3, 4]]
 
@@ -87,7 +87,7 @@ def test_json_of_strings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ([], "there is no job in it"),
+        ([], "it has no jobs"),
         ([5], "an entry of its data is int"),
         ([{"pixel": [1, 2, 3, 4]}], "entry 0: no input 'pixel'; there are: pixels"),
         ([{}], r"entry 0: input 'pixels' \(float32 \[\?, 4\]\) is missing"),
@@ -98,9 +98,9 @@ def test_json_of_strings(tmp_path: Path) -> None:
         ([{"pixels": [[1, 2], [3]]}], "its rows differ in length"),
         ([{"pixels": ["a", "b", "c", "d"]}], r"expected float32 \[\?, 4\], got string \[4\]"),
         ([{"pixels": {"content": [1, 2], "shape": [4]}}], r"2 values do not make the shape \[4\]"),
-        ([{"pixels": {"content": [1, 2, 3, 4], "shape": "4"}}], "is no shape"),
+        ([{"pixels": {"content": [1, 2, 3, 4], "shape": "4"}}], "is not a shape"),
         ([{"pixels": {"b64": "!"}}], "base64"),
-        ([{"pixels": {"b64": "AAAA"}}], "3 bytes are no whole number of float32 values"),
+        ([{"pixels": {"b64": "AAAA"}}], "3 bytes are not a whole number of float32 values"),
         ([{"pixels": {"values": [1]}}], "neither"),
     ],
 )
@@ -115,17 +115,17 @@ def test_numbers_that_are_no_integers(tmp_path: Path) -> None:
     specs = {"size": TensorSpec("int32", (-1,))}
     assert np.asarray(read_input_data(data(tmp_path, {"size": [5]}), specs, 1)[0]["size"]).dtype == np.int32
     for value in (1.5, 2**31, -(2**31) - 1):
-        with pytest.raises(BadInputs, match="its values are no int32"):
+        with pytest.raises(BadInputs, match="its values are not int32"):
             read_input_data(data(tmp_path, {"size": [value]}), specs, 1)
 
 
 @pytest.mark.parametrize(
     ("arrays", "reason"),
     [
-        ({}, "there is no job in it"),
-        ({"pixels": np.zeros((0, 4))}, "there is no job in it"),
-        ({"pixels": np.float32(1)}, "no array with an axis 0"),
-        ({"pixels": np.zeros((2, 4)), "size": [1]}, "not of the same number of jobs: pixels has 2, size has 1"),
+        ({}, "it has no jobs"),
+        ({"pixels": np.zeros((0, 4))}, "it has no jobs"),
+        ({"pixels": np.float32(1)}, "has no axis 0"),
+        ({"pixels": np.zeros((2, 4)), "size": [1]}, "different numbers of jobs: pixels has 2, size has 1"),
         ({"pixels": np.array([b"a", None], object)}, "an array of objects"),
         ({"pixels": np.zeros((2, 5), np.float32)}, r"entry 0, pixels: expected float32 \[\?, 4\], got float32 \[5\]"),
     ],

@@ -82,7 +82,7 @@ def test_one_point_has_its_stages(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "digits serving_default: 16 in flight, 4 rows a job, 2 clients"
     assert lines[1] == "1,000 jobs in 10.00 s"
     assert "never stable: so it is" in lines
-    assert "the client used 90.0 % of a processor: it may be what is measured; give more --clients" in lines
+    assert "the client used 90.0 % of a processor: it may be the bottleneck; give more --clients" in lines
     assert lines[-2].split()[:6] == ["queue", "2.50", "2.50", "2.50", "25.0", "%"]
     assert lines[-1].split()[:6] == ["run", "7.50", "7.50", "7.50", "75.0", "%"]
 
@@ -143,4 +143,4 @@ def test_a_sweep_in_a_file(tmp_path: Path) -> None:
         "closed loop, 4 rows a job, 10 s each",
     ):
         assert f"<!-- {text} -->" in svg
-    assert "all that was asked for" not in svg
+    assert "all that was requested" not in svg

@@ -16,7 +16,7 @@ from benchmarks.turns import Turns
 
 pytestmark = pytest.mark.bench
 
-SERVER = Path(__file__).parents[1] / "fakes" / "peer_server.py"
+SERVER = Path(__file__).with_name("peer_server.py")
 CASE = Case("double", "", "", "x", "y", "float32", (3,), 4)
 ROWS = rows_of(CASE, 16)
 TURNS = Turns(CASE, ROWS, [row * 2 for row in ROWS])

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -103,13 +103,14 @@ def test_no_way_of_a_turn_counts_wrong_answers() -> None:
     def late(rows: Sequence[Array]) -> list[Answered]:  # right, but each to the row before
         return [submit(rows[number - 1]) for number in range(len(rows))]
 
-    for way in (
+    ways: tuple[Callable[[], object], ...] = (
         lambda: ours.loop(wrong, LONG_S),
         lambda: ours.alone(wrong, LONG_S),
         lambda: ours.window(promised, 3, LONG_S),
         lambda: ours.groups(late, 2, LONG_S),
         lambda: ours.batches(lambda batch: batch, [np.concatenate(ROWS)], LONG_S),
-    ):
+    )
+    for way in ways:
         with pytest.raises(WrongAnswer, match="double"):
             way()
 

@@ -346,8 +346,8 @@ def test_the_default_signature_is_serving_default_else_the_only_one() -> None:
     assert ask(several, ("x", ROWS), signature="other").signature == "other"
     assert ask(model(only=plain), ("x", ROWS)).signature == "only"
     text = refusal(model(two=plain, one=plain), ("x", ROWS))
-    assert text == "model m has several signatures, name one of them: one, two"
-    assert refusal(model(), ("x", ROWS)) == "model m has several signatures, name one of them: none"
+    assert text == "model m has several signatures; name one of them: one, two"
+    assert refusal(model(), ("x", ROWS)) == "model m has several signatures; name one of them: none"
 
 
 def test_an_unknown_signature_is_told_the_nearest_or_all() -> None:
@@ -373,8 +373,8 @@ def test_an_input_alone_is_the_only_input() -> None:
     assert list(ask(taking({"x": X}), ("", ROWS)).feeds) == ["x"]
     assert list(ask(taking({"": X}), ("", ROWS)).feeds) == [""]
     text = refusal(taking(TWO), ("", ROWS))
-    assert text == "model m, signature s: an array alone needs exactly one input, give a dict of a, b"
-    assert "needs exactly one input, give a dict of none" in refusal(taking({}), ("", ROWS))
+    assert text == "model m, signature s: a single array needs exactly one input; give a dict of a, b"
+    assert "needs exactly one input; give a dict of none" in refusal(taking({}), ("", ROWS))
     assert "given twice" in refusal(taking({"x": X}), ("", ROWS), ("x", ROWS))
 
 

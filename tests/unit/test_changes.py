@@ -1,5 +1,6 @@
 """What is another in a configuration, and how far it reaches."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pool.config import parse_settings
 from pool.plan.changes import Change, Reach, differences, needs_new_pool
 
 
-def dump(*models: dict[str, object], **sections: object) -> dict[str, Any]:
+def dump(*models: Mapping[str, Any], **sections: object) -> dict[str, Any]:
     data = {"model": [{"path": "stub:echo", **model} for model in (models or ({"name": "m"},))], **sections}
     return parse_settings(data, "config", Path("/base")).model_dump()
 
@@ -32,7 +33,7 @@ def test_nothing_is_another_in_the_same_file_nor_in_another_order() -> None:
         ("queue", {"client_max_bytes": 1000}, '[queue] client_max_bytes: "auto" → 1000B'),
         ("queue", {"default_timeout": "250ms"}, "[queue] default_timeout: 60s → 250ms"),
         ("health", {"hung_after": "90s"}, '[health] hung_after: "auto" → 90s'),
-        ("recorder", {"keep": 0}, "[recorder] keep: 100 → 0"),
+        ("crash_reports", {"keep": 0}, "[crash_reports] keep: 100 → 0"),
         ("pool", {"drain_timeout": 1.5}, "[pool] drain_timeout: 30s → 1.5s"),
     ],
 )
@@ -50,7 +51,7 @@ def test_of_a_model_its_scheduling_too() -> None:
         "[[model]] m batch_wait: 0ms → 2ms",
         "[[model]] m allowed_batch_sizes: [] → [1, 8]",
         "[[model]] m weight: 1.0 → 2.0",
-        "[[model]] m max_bytes: none → 1KiB",
+        "[[model]] m max_bytes: unlimited → 1KiB",
     ]
 
 
@@ -58,39 +59,39 @@ def test_what_a_worker_is_told_reaches_the_next_one() -> None:
     after = dump(
         {"name": "m", "path": "stub:rows", "warmup": False, "stateful": True},
         pool={"lanes": 3},
-        session={"jit": True, "device_count": {"CPU": 1}},
+        tensorflow={"jit": True, "device_count": {"CPU": 1}},
         health={"heartbeat": "2s"},
     )
     changes = differences(dump(), after)
     assert {change.reach for change in changes} == {Reach.RUNNING}
     assert [change.line for change in changes] == [
         "[pool] lanes: 2 → 3",
-        '[session] device_count: {} → {"CPU": 1}',
-        "[session] jit: false → true",
+        '[tensorflow] device_count: {} → {"CPU": 1}',
+        "[tensorflow] jit: false → true",
         "[health] heartbeat: 1s → 2s",
         '[[model]] m path: "stub:echo" → "stub:rows"',
         "[[model]] m warmup: true → false",
-        "[[model]] m stateful: none → true",
+        "[[model]] m stateful: auto → true",
     ]
 
 
 def test_overrides_come_and_go_with_new_workers() -> None:
     before = dump(
-        {"name": "m", "session": {"jit": False}}, device=[{"use": 0, "session": {"jit": True}}, {"use": "cpu"}]
+        {"name": "m", "tensorflow": {"jit": False}}, device=[{"use": 0, "tensorflow": {"jit": True}}, {"use": "cpu"}]
     )
     rule = {"layers": "a/.*", "device": "/cpu:1"}
     after = dump(
-        {"name": "m", "placement": [rule], "clear_devices": False},
-        device=[{"use": [1, 2], "session": {"allow_growth": False}}],
+        {"name": "m", "layer_devices": [rule], "advanced": {"clear_devices": False}},
+        device=[{"use": [1, 2], "tensorflow": {"allow_growth": False}}],
     )
     changes = differences(before, after)
     assert {change.reach for change in changes} == {Reach.RUNNING}
     assert [change.line for change in changes] == [
-        '[[device]] 0 session: {"jit": true} → {}',
-        '[[device]] [1, 2] session: {} → {"allow_growth": false}',
-        '[[model]] m session: {"jit": false} → {}',
-        '[[model]] m placement: [] → [{"layers": "a/.*", "device": "/cpu:1"}]',
-        '[[model]] m clear_devices: "missing" → false',
+        '[[device]] 0 tensorflow: {"jit": true} → {}',
+        '[[device]] [1, 2] tensorflow: {} → {"allow_growth": false}',
+        '[[model]] m advanced clear_devices: "missing" → false',
+        '[[model]] m tensorflow: {"jit": false} → {}',
+        '[[model]] m layer_devices: [] → [{"layers": "a/.*", "device": "/cpu:1"}]',
     ]
 
 
@@ -106,7 +107,7 @@ def test_overrides_come_and_go_with_new_workers() -> None:
 def test_what_the_pool_is_made_of_takes_a_new_one(values: dict[str, object], line: str) -> None:
     (change,) = differences(dump(), dump(pool=values))
     assert change.reach is Reach.POOL
-    refusal = f"f.toml: {line}: only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+    refusal = f"f.toml: {line}: this needs a new pool; run `systemctl restart`, or `pool stop` and `pool start`"
     assert needs_new_pool("f.toml", change) == refusal
 
 
@@ -118,15 +119,15 @@ def test_models_come_and_go_with_new_workers() -> None:
 
 
 def test_where_a_model_may_be_matters_only_if_it_moves() -> None:
-    changes = differences(dump(), dump({"name": "m", "devices": "auto", "replicas": 2, "memory": "1GiB"}))
+    changes = differences(dump(), dump({"name": "m", "devices": "auto", "replicas": 2, "device_memory": "1GiB"}))
     assert {change.reach for change in changes} == {Reach.PLACEMENT}
     assert [change.line for change in changes] == [
         "[[model]] m replicas: 1 → 2",
-        "[[model]] m memory: none → 1GiB",
+        "[[model]] m device_memory: auto → 1GiB",
     ]
 
 
-@pytest.mark.parametrize(("before", "after"), [("0s", "30s"), ("30s", "0s")])
+@pytest.mark.parametrize(("before", "after"), [("off", "30s"), ("30s", "off")])
 def test_whether_nvml_is_asked_at_all_takes_a_new_pool(before: str, after: str) -> None:
     (change,) = differences(dump(health={"device_free_timeout": before}), dump(health={"device_free_timeout": after}))
     assert change.reach is Reach.POOL
@@ -155,7 +156,7 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "pool listen",
         "pool devices",
         "pool workers_per_device",
-        "pool spin_us",
+        "advanced spin_us",
         "pool state",
         "pool cpu_affinity",
     }
@@ -164,13 +165,15 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
 def _reach_of(section: str, name: str) -> Reach:
     one, other = dump(), dump()
     tables = [dumped["model"][0] if section == "model" else dumped[section] for dumped in (one, other)]
+    if (section, name) == ("model", "advanced"):  # its keys are told one by one
+        tables, name = [table["advanced"] for table in tables], "tolerance"
     for table, value in zip(tables, (5, 6), strict=True):
         table[name] = value
     return differences(one, other)[0].reach
 
 
-def test_a_bound_of_recycling_that_there_is_not_is_never() -> None:
+def test_a_bound_of_recycling_that_there_is_not_is_off() -> None:
     before, after = dump(), dump()
     after["recycle"]["jobs"] = 1000
     (change,) = differences(before, after)
-    assert (change.line, change.reach) == ("[recycle] jobs: never → 1000", Reach.RUNNING)
+    assert (change.line, change.reach) == ("[recycle] jobs: off → 1000", Reach.RUNNING)

@@ -1,5 +1,6 @@
 """Commands that need no pool, and the exit statuses of all."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -9,29 +10,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from fake_nvml import OTHER, FakeNvml
 
-from pool.cli import main
+from pool import Client
 from pool.cli.options import IMPATIENT
+from support.commands import in_process
+from support.fake_nvml import OTHER, FakeNvml
 
 NOWHERE = "ipc:///nowhere/at/all.sock"
 
 
 @pytest.fixture
-def pool(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command line: its exit status, stdout and stderr."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(list(argv))
-        out, err = capsys.readouterr()
-        code = caught.value.code
-        assert isinstance(code, int)
-        return code, out, err
-
-    return run
+    return in_process
 
 
 @pytest.fixture
@@ -102,6 +93,7 @@ def test_a_usage_error_is_2(pool: Any, argv: list[str]) -> None:
 @pytest.mark.parametrize("command", ["status", "submit", "explain"])
 def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(IMPATIENT, "connect_timeout", 0.1)
+    monkeypatch.setattr("pool.cli.submit.Client", functools.partial(Client, connect_timeout=0.1))
     status, out, err = pool(command, *(["m"] if command == "submit" else []), "--endpoint", NOWHERE)
     assert (status, out) == (1, "")
     assert err.startswith(f"pool: no pool answers at {NOWHERE}")
@@ -133,6 +125,42 @@ def test_help_and_what_it_does_not_import(command: str) -> None:
     assert done.stdout.startswith(f"Usage: pool {command}")
 
 
+def test_the_list_of_commands_has_whole_sentences(pool: Any) -> None:
+    status, out, _ = pool("--help")
+    assert status == 0
+    assert "Run MODEL once and print its outputs." in out
+    assert "..." not in out.partition("Commands:")[2]
+
+
+def thin(*argv: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, where the client alone is installed."""
+    code = f"import sys; sys.modules['pydantic'] = None\nfrom pool.cli import main\nmain({list(argv)!r})"
+    return subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["start", "--config", "x.toml"], ["start", "--help"], ["check"], ["devices"], ["demo"], ["systemd", "print"]],
+)
+def test_the_thin_client_says_in_one_line_what_it_cannot_run(argv: list[str]) -> None:
+    done = thin(*argv)
+    assert (done.returncode, done.stdout) == (2, "")
+    needs = "needs more than the client: pip install 'tf-worker-pool[worker]', or [gpu] for NVIDIA GPUs"
+    assert done.stderr.startswith(f"pool: `pool {argv[0]}` {needs} (")
+    assert "pydantic" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["submit", "status", "bench", "help"])
+def test_the_thin_client_has_the_commands_of_a_client(command: str) -> None:
+    done = thin(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: pool {command}")
+    listed = thin("--help").stdout
+    assert f"\n  {command} " in listed
+    assert "\n  start      Needs tf-worker-pool[worker], which is not installed." in listed
+
+
 # --- check
 
 
@@ -145,7 +173,7 @@ def test_check_prints_the_plan(pool: Any, config: Any) -> None:
     assert ["1", "cpu:1", "b"] in lines
     assert ["a", "–", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
     assert 'hint: devices = "auto" puts a on 1 of 2 devices; devices = "all" puts a model on every one' in out
-    assert out.endswith(f"fine: `pool start --config {path}` would serve this\n")
+    assert out.endswith(f"OK: `pool start --config {path}` would serve this\n")
 
 
 def test_check_as_json(pool: Any, config: Any) -> None:
@@ -187,9 +215,9 @@ def test_check_says_what_cannot_be_served(pool: Any, config: Any, tmp_path: Path
         "check", "--config", config(f'[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n{models}')
     )
     assert status == 1
-    assert err.startswith("pool: this pool would not serve: model empt: ")
-    assert "there is no saved_model.pb in it" in err
-    assert f"give one of them, e.g. {tmp_path}/named/old" in err
+    assert err.startswith("pool: this pool would not start: model empt: ")
+    assert "it has no saved_model.pb" in err
+    assert f"give one of them, such as {tmp_path}/named/old" in err
     assert "model mode: " in err
     assert not [name for name in ("vers", "good", "froz") if f"model {name}: " in err]
     assert all(kind in out for kind in ("version 12, a SavedModel", "a frozen graph", "not served"))
@@ -198,12 +226,12 @@ def test_check_says_what_cannot_be_served(pool: Any, config: Any, tmp_path: Path
 
 def test_check_says_which_library_of_ops_is_missing(pool: Any, config: Any, tmp_path: Path) -> None:
     (tmp_path / "good.so").touch()
-    text = '[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n[session]\nop_libraries = ["good.so", "bad.so"]\n'
+    text = '[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n[tensorflow]\nop_libraries = ["good.so", "bad.so"]\n'
     model = '[[model]]\nname = "m"\npath = "stub:echo"\n'
     status, _, err = pool("check", "--config", config(text + model))
     assert (status, err) == (
         1,
-        f"pool: this pool would not serve: op_libraries of [session]: there is no file {tmp_path}/bad.so\n",
+        f"pool: this pool would not start: op_libraries of [tensorflow]: there is no file {tmp_path}/bad.so\n",
     )
 
 
@@ -233,7 +261,7 @@ workers_per_device = 2
 [[model]]
 name = "a"
 path = "stub:echo"
-session = { per_process_gpu_memory_fraction = 0.5, jit = true }
+tensorflow = { per_process_gpu_memory_fraction = 0.5, jit = true }
 [[model]]
 name = "b"
 path = "stub:echo"
@@ -249,7 +277,7 @@ def test_check_shows_the_workers_that_share_a_device_and_what_is_different_in_th
     assert [(slot["label"], slot["models"]) for slot in found["slots"]] == [("gpu:0", ["a"])] * 2 + [
         ("gpu:0", ["b"])
     ] * 2
-    assert [slot["session"]["per_process_gpu_memory_fraction"] for slot in found["slots"]] == [0.25, 0.25, 0.0, 0.0]
+    assert [slot["tensorflow"]["per_process_gpu_memory_fraction"] for slot in found["slots"]] == [0.25, 0.25, 0.0, 0.0]
     _, out, _ = pool("check", "--config", path)
     assert "per_process_gpu_memory_fraction = 0.25" in out
     assert "jit = true" in out
@@ -258,7 +286,7 @@ def test_check_shows_the_workers_that_share_a_device_and_what_is_different_in_th
 
 @pytest.mark.usefixtures("eight_gpus")
 def test_check_refuses_fractions_that_do_not_fit(pool: Any, config: Any) -> None:
-    text = SHARED + "session = { per_process_gpu_memory_fraction = 0.75 }\n"
+    text = SHARED + "tensorflow = { per_process_gpu_memory_fraction = 0.75 }\n"
     status, out, err = pool("check", "--config", config(text))
     assert (status, out) == (2, "")
     assert err.startswith("pool: gpu:0: its 4 workers may take 1.25 times its memory (0.25 for a; ")
@@ -267,7 +295,7 @@ def test_check_refuses_fractions_that_do_not_fit(pool: Any, config: Any) -> None
 @pytest.mark.usefixtures("eight_gpus")
 def test_check_tells_what_never_fits_from_what_does_not_fit_now(pool: Any, config: Any, nvml: FakeNvml) -> None:
     text = '[pool]\nendpoint = "@endpoint@"\ndevices = [0, 1]\n'
-    models = "".join(f'[[model]]\nname = "m{i}"\npath = "stub:echo"\nmemory = "9GiB"\n' for i in range(2))
+    models = "".join(f'[[model]]\nname = "m{i}"\npath = "stub:echo"\ndevice_memory = "9GiB"\n' for i in range(2))
     assert pool("check", "--config", config(text + models))[0] == 0
     nvml.say(OTHER, used=8 * 2**30)
     status, out, err = pool("check", "--config", config(text + models))
@@ -307,7 +335,7 @@ def test_devices_numbers_what_the_pool_may_use(pool: Any, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("eight_gpus")
 def test_devices_shows_the_plan_of_a_configuration(pool: Any, config: Any) -> None:
     text = '[pool]\nendpoint = "@endpoint@"\ndevices = [4, "cpu"]\n'
-    path = config(text + '[[model]]\nname = "a"\npath = "stub:echo"\nmemory = "20GiB"\n')
+    path = config(text + '[[model]]\nname = "a"\npath = "stub:echo"\ndevice_memory = "20GiB"\n')
     status, out, _ = pool("devices", "--config", path)
     assert status == 0
     row = ["0", "gpu:4", "GPU-88000000", "NVIDIA", "A100-SXM4-40GB", "40.0", "GiB", "39.0", "GiB", "a"]

@@ -1,30 +1,28 @@
-"""`pool explain`: the recent jobs, and one job's story, at every width."""
+"""`pool explain`: the recent jobs, and one job's history, at every width."""
 
 import json
 from typing import Any
 
 import pytest
-import told_pool
-from click.testing import CliRunner
-from simulation.driver import Driver
 
 from pool.cli import explain as explain_module
-from pool.cli import main
-from pool.cli.explain import explain
 from pool.cli.timeline_bar import segments_of
 from pool.errors import PoolError
+from simulation.driver import Driver
+from support import told_pool
+from support.commands import in_process
 
 
 def told_of_a_job() -> dict[str, Any]:
     driver = Driver(["efficientnet_v2"]).serve()
     driver.submit("efficientnet_v2", rows=4)
     driver.done(driver.running()[0])
-    return told_pool.story(driver, 1)
+    return told_pool.history(driver, 1)
 
 
 TOLD = told_of_a_job()
 HEAD = told_pool.with_values(
-    {name: value for name, value in TOLD.items() if name not in ("story", "timeline")},
+    {name: value for name, value in TOLD.items() if name not in ("history", "timeline")},
     job=4_100_000_041,
     client=12,
     client_job=3,
@@ -72,23 +70,22 @@ class FakeClient:
         if job is None:
             return {"jobs": list(self.jobs)}
         if job == HEAD["job"]:
-            return told_pool.with_values(TOLD, **HEAD, story=STORY, timeline=TIMELINE)
+            return told_pool.with_values(TOLD, **HEAD, history=STORY, timeline=TIMELINE)
         if job == 7:
-            return told_pool.with_values(TOLD, **BARE, story=[], timeline=None)
+            return told_pool.with_values(TOLD, **BARE, history=[], timeline=None)
         raise PoolError(f"no job {job} is remembered")
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(explain_module, "Client", FakeClient)
-    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*argv: str, columns: int | None = None) -> str:
         if columns is not None:
             monkeypatch.setenv("COLUMNS", str(columns))
-        result = CliRunner().invoke(explain, argv, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return result.output
+        status, out, err = in_process("explain", *argv)
+        assert (status, err) == (0, "")
+        return out
 
     return run
 
@@ -161,12 +158,9 @@ def test_as_json_it_is_the_pools_own(shown: Any) -> None:
     assert json.loads(shown("7", "--json"))["state"] == "QUEUED"
 
 
-def test_an_unknown_job_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_job_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explain_module, "Client", FakeClient)
-    with pytest.raises(SystemExit) as caught:
-        main(["explain", "12"])
-    assert caught.value.code == 1
-    assert capsys.readouterr().err == "pool: no job 12 is remembered\n"
+    assert in_process("explain", "12") == (1, "", "pool: no job 12 is remembered\n")
 
 
 def test_segments_are_the_durations_in_order() -> None:

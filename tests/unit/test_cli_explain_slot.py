@@ -4,14 +4,12 @@ import json
 from typing import Any
 
 import pytest
-import told_pool
-from click.testing import CliRunner
-from simulation.driver import Driver
 
 from pool.cli import explain as explain_module
-from pool.cli import main
-from pool.cli.explain import explain
 from pool.core import events as told
+from simulation.driver import Driver
+from support import told_pool
+from support.commands import in_process
 
 
 def slot_that_died(number: int) -> dict[str, Any]:
@@ -41,7 +39,7 @@ BATCH = {
         {"name": "", "dtype": "string", "shape": []},
     ],
 }
-BUNDLE = {
+HANG = {
     "slot": 1,
     "incarnation": 7,
     "device": "gpu:1",
@@ -65,7 +63,7 @@ BUNDLE = {
     "note": "",
 }
 CRASH = {
-    **BUNDLE,
+    **HANG,
     "incarnation": 6,
     "exit": "SIGSEGV",
     "killed_for": None,
@@ -80,19 +78,19 @@ CRASH = {
     "last_output": [],
     "stacks": "",
     "threads": [],
-    "note": "no stacks came within 0.3 s of asking for them",
+    "note": "no stacks came within 0.3 s",
 }
 DEATHS = [
     {key: each[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
-    for each in (BUNDLE, CRASH)
+    for each in (HANG, CRASH)
 ]
 
 
 class FakeClient:
     """A pool in which a worker of slot 1 has died twice, and none of slot 0."""
 
-    bundles: Any = (BUNDLE, CRASH)
-    folder: str | None = "/state/flight"
+    reports: Any = (HANG, CRASH)
+    folder: str | None = "/state/crash_reports"
 
     def __init__(self, _endpoint: str | None, *, connect_timeout: float, reconnect_timeout: float) -> None:
         assert connect_timeout < 5
@@ -108,34 +106,37 @@ class FakeClient:
         if slot is None:
             assert job is None
             return {"jobs": [], "deaths": DEATHS}
-        return {"slot": slot_that_died(slot), "bundles": list(self.bundles) if slot else [], "folder": self.folder}
+        return {
+            "slot": slot_that_died(slot),
+            "crash_reports": list(self.reports) if slot else [],
+            "folder": self.folder,
+        }
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(explain_module, "Client", FakeClient)
-    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*argv: str, columns: int | None = None) -> str:
         if columns is not None:
             monkeypatch.setenv("COLUMNS", str(columns))
-        result = CliRunner().invoke(explain, argv, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return result.output
+        status, out, err = in_process("explain", *argv)
+        assert (status, err) == (0, "")
+        return out
 
     return run
 
 
 def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
     assert shown("slot:1").splitlines() == [
-        "slot 1 gpu:1, incarnation 7, pid 4242: killed by the pool, because it has run batch 12 of digits for 61.2 s"
+        "slot 1 gpu:1, incarnation 7, pid 4242: killed by the pool because it has run batch 12 of digits for 61.2 s"
         " ([health] hung_after)",
         "  died 2026-01-31 08:15:02 UTC, after 3 h 10 min; it had been READY for 3 h 9 min",
         "  the 2nd death in this slot within an hour",
         "  slot 1 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
         "",
-        "lane 0 had run batch 12 of digits predict for 61.2 s, 3 rows (fed as 8): 3 jobs (81, 82, …), alone because a"
-        " worker had died of it before",
+        "lane 0 had run batch 12 of digits predict for 61.2 s, 3 rows (fed as 8): 3 jobs (81, 82, …), alone because it"
+        " had killed a worker before",
         "  pixels  float32 [8, 64]",
         "  its only input  string []",
         "",
@@ -147,7 +148,7 @@ def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
         "  3 × python: sleeping in futex_do_wait",
         "",
         "its last beats",
-        "  0.4 s before: serving; lane 0 batch 12 for 60.8 s",
+        "  0.4 s earlier: serving; lane 0 batch 12 for 60.8 s",
         "",
         "its last output",
         "  a line [with brackets]",
@@ -156,12 +157,12 @@ def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
         "before that",
         "  incarnation 6, 2026-01-31 08:15:02 UTC: SIGSEGV",
         "",
-        "all of it, and of earlier ones: /state/flight",
+        "all crash reports: /state/crash_reports",
     ]
 
 
 def test_a_crash_while_loading(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeClient, "bundles", (CRASH,))
+    monkeypatch.setattr(FakeClient, "reports", (CRASH,))
     monkeypatch.setattr(FakeClient, "folder", None)
     assert shown("slot:1").splitlines() == [
         "slot 1 gpu:1, incarnation 6, pid 4242: SIGSEGV",
@@ -169,10 +170,10 @@ def test_a_crash_while_loading(shown: Any, monkeypatch: pytest.MonkeyPatch) -> N
         "  slot 1 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
         "",
         "lane 0 had run batch 12 of digits predict for 61.2 s: 2 jobs (81, 82)",
-        "  what it was fed is not known",
+        "  its inputs are not known",
         "",
         "stacks",
-        "  no stacks came within 0.3 s of asking for them",
+        "  no stacks came within 0.3 s",
     ]
 
 
@@ -185,7 +186,7 @@ def test_it_keeps_to_its_width(shown: Any, columns: int) -> None:
 def test_a_slot_without_deaths(shown: Any) -> None:
     assert shown("slot:0").splitlines() == [
         "slot 0 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
-        "no worker of it has died that this pool knows of",
+        "no worker of this slot has died",
     ]
 
 
@@ -198,15 +199,12 @@ def test_the_recent_deaths_stand_below_the_jobs(shown: Any) -> None:
 
 
 def test_as_json_it_is_the_pools_own(shown: Any) -> None:
-    assert json.loads(shown("slot:1", "--json"))["bundles"] == [BUNDLE, CRASH]
+    assert json.loads(shown("slot:1", "--json"))["crash_reports"] == [HANG, CRASH]
 
 
 @pytest.mark.parametrize("what", ["slot:", "slot:-1", "slot:x", "gpu:0", "-1", "slot:1 ", "²", "9" * 30])
-def test_what_is_neither_a_job_nor_a_slot_is_refused(
-    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_neither_a_job_nor_a_slot_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explain_module, "Client", None)
-    with pytest.raises(SystemExit) as caught:
-        main(["explain", "--", what])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(" is neither a job's number nor slot:N, such as slot:0")
+    status, _, err = in_process("explain", "--", what)
+    assert status == 2
+    assert err.splitlines()[-1].endswith(" is neither a job number nor a slot; write a number such as 7, or slot:0")

@@ -4,10 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from pool.cli import placement as placement_module
-from pool.cli.placement import placement
+from support.commands import in_process
 
 
 def node(name: str, device: str, rule: int | None = None, function: str = "") -> dict[str, Any]:
@@ -57,8 +56,7 @@ class FakeClient:
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(placement_module, "Client", FakeClient)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    return lambda *argv: CliRunner().invoke(placement, argv, catch_exceptions=False).output
+    return lambda *argv: in_process("placement", *argv).out
 
 
 def test_each_node_has_its_device_and_each_rule_its_verdict(shown: Any) -> None:
@@ -77,9 +75,9 @@ def test_each_node_has_its_device_and_each_rule_its_verdict(shown: Any) -> None:
         "RULE  LAYERS  DEVICE  MATCHED  RAN  KEPT",
         "   1  a.*     /gpu:0        3    2  yes",
         "   2  b       /gpu:0        3    2  no: b on /cpu:0",
-        "   3  c       /gpu:0        3    2  no: none of it ran",
-        "   4  d       /gpu:0        3    2  nothing of it was to run",
-        "   5  e       /gpu:0        3    2  yes, but for what TensorFlow left out: u, v, w, x, y and 1 more",
+        "   3  c       /gpu:0        3    2  no: none of its nodes ran",
+        "   4  d       /gpu:0        3    2  it has no nodes to run",
+        "   5  e       /gpu:0        3    2  yes, except what TensorFlow left out: u, v, w, x, y and 1 more",
     ]
 
 

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-import told_pool
-from simulation.driver import Driver
 
 from pool.cli import signature as module
 from pool.cli.signature import chosen_signature, inputs_of
@@ -13,6 +11,8 @@ from pool.core.fleet import SlotState
 from pool.errors import DeadlineExceeded
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.worker_messages import Phase
+from simulation.driver import Driver
+from support import told_pool
 
 X = {"x": TensorSpec("int64", ())}
 SIGNATURE = {"inputs": {"x": {"dtype": "int64", "shape": []}}, "outputs": {}}

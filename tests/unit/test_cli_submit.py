@@ -1,20 +1,21 @@
 """`pool submit`: what it asks the client for, and what it prints beside the answer."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import told_pool
-from simulation.driver import Driver
 
-from pool.cli import main
 from pool.cli import submit as submit_module
 from pool.client.futures import JobFuture
 from pool.client.timeline import JobTimeline
 from pool.errors import Quarantined
 from pool.kept.quarantine import KeptJob
+from simulation.driver import Driver
+from support import told_pool
+from support.commands import in_process
 
 TIMELINE = JobTimeline(0.001, 0.002, 0.0, 0.001, 0.004, 0.001, 0.001, 0.01, 41, 2, 8, 1, "gpu:1", 1)
 KEPT = KeptJob(
@@ -22,7 +23,7 @@ KEPT = KeptJob(
     signature="serving_default",
     outputs=("y",),
     rows=2,
-    story="0.000 s came\n0.100 s slot 0 incarnation 1 died: SIGSEGV\n0.200 s quarantined",
+    history="0.000 s came\n0.100 s slot 0 incarnation 1 died: SIGSEGV\n0.200 s quarantined",
     payload=(b"table", b"12345678"),
     number=81,
     kept_at="2026-01-31T08:15:02+00:00",
@@ -66,19 +67,11 @@ clients: list[FakeClient] = []
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(submit_module, "Client", FakeClient)
-    monkeypatch.delenv("COLUMNS", raising=False)
     clients.clear()
 
-    def run(*argv: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(["submit", *argv])
-        out, err = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, out, err
-
-    return run
+    return functools.partial(in_process, "submit")
 
 
 def test_priority_and_device(pool: Any) -> None:
@@ -146,7 +139,7 @@ def test_a_replay_that_kills_again(pool: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_file_that_is_no_kept_job(pool: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    for name, reason in (("notes.txt", "is not a job that a pool has kept"), ("none.job", "cannot be read")):
+    for name, reason in (("notes.txt", "is not a stored job"), ("none.job", "cannot be read")):
         status, out, err = pool("--replay", str(tmp_path / name))
         assert (status, out) == (1, "")
         assert err.startswith("pool: ")
@@ -165,5 +158,5 @@ def test_a_file_that_is_no_kept_job(pool: Any, tmp_path: Path) -> None:
 def test_a_replay_is_of_that_job_alone(pool: Any, argv: list[str], named: str) -> None:
     status, out, err = pool("--replay", "x.job", *argv)
     assert (status, out) == (2, "")
-    assert err.endswith(f"--replay sends a job as it was: leave out {named}.\n")
+    assert err.endswith(f"--replay sends a stored job unchanged: leave out {named}.\n")
     assert not clients

@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-import told_pool
-from click.testing import CliRunner
 from rich.console import Console
-from simulation.driver import Driver
 
 from pool.cli import status as status_module
 from pool.cli.demo import picture
@@ -18,12 +15,15 @@ from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.terminal import Column, count_of, percent, short_uuid, show, size, span, spec_of, table
 from pool.wire.faults import Fault
+from pool.wire.optimizations import Optimization
 from pool.wire.session_runs import WRITING_RUN
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.speed_ups import SpeedUp
 from pool.wire.worker_messages import Phase
+from simulation.driver import Driver
+from support import told_pool
+from support.commands import in_process
 
-WHY = "exit status 74 MODEL_CANNOT_LOAD: model digits: /models/digits is no SavedModel"
+WHY = "exit status 74 MODEL_CANNOT_LOAD: model digits: /models/digits is not a SavedModel"
 DIFFERS = "output 'y' gave 2 for a row that gave 1"
 FAILED = "InvalidArgumentError: no JPEG"
 
@@ -107,14 +107,13 @@ class FakeClient:
 def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(status_module, "Client", FakeClient)
     monkeypatch.setattr("pool.cli.models.Client", FakeClient)
-    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(command: Any, *argv: str, columns: int | None = None) -> str:
         if columns is not None:
             monkeypatch.setenv("COLUMNS", str(columns))
-        result = CliRunner().invoke(command, argv, catch_exceptions=False)
-        assert result.exit_code == 0
-        return result.output
+        done = in_process(command.name, *argv)
+        assert (done.status, done.err) == (0, "")
+        return done.out
 
     return run
 
@@ -123,7 +122,8 @@ def test_status_in_a_pipe_has_a_line_a_slot(shown: Any) -> None:
     lines = shown(status).splitlines()
     assert lines[0] == "pool 0.1.0 at ipc:///run/user/1000/pool/pool.sock, pid 77, up 1 h 1 min: SERVING"
     assert lines[1] == "3 jobs: 2 queued, 1 running, 4.9 KiB; answered: 12 done, 1 model failed"
-    assert lines[3].split() == ["SLOT", "DEVICE", "UUID", "PID", "INC.", "STATE", "DOING", "JOBS", "MEMORY", "MODELS"]
+    headings = "SLOT DEVICE UUID PID INC. STATE DOING JOBS HOST_MEM GPU_MEM LOAD MODELS"
+    assert lines[3].split() == headings.replace("_", " ").split()
     row = lines[4]
     for word in (
         "GPU-5f1d4a3e ",
@@ -133,6 +133,8 @@ def test_status_in_a_pipe_has_a_line_a_slot(shown: Any) -> None:
         "running efficientnet_v2 for 12.3 s",
         "1,234,567",
         "12.0 GiB",
+        "97/141 GiB",
+        "87% 61 °C",
     ):
         assert word in row
     assert row.endswith("guesslang, efficientnet_v2, classifier[?]")  # brackets are no markup
@@ -140,11 +142,22 @@ def test_status_in_a_pipe_has_a_line_a_slot(shown: Any) -> None:
     assert not any(line.endswith(" ") or "\x1b" in line for line in lines)
 
 
-@pytest.mark.parametrize("columns", [72, 80, 100, 200])
+@pytest.mark.parametrize("columns", [80, 100, 200])
 def test_status_keeps_to_its_width_and_loses_nothing(shown: Any, columns: int) -> None:
     output = shown(status, columns=columns)
     assert max(map(len, output.splitlines())) <= columns
-    for word in ("gpu:0", "GPU-5f1d4a3e", "1234567", "12", "READY", "FATAL", "1,234,567", "12.0 GiB", "guesslang"):
+    for word in (
+        "gpu:0",
+        "GPU-5f1d4a3e",
+        "1234567",
+        "12",
+        "READY",
+        "FATAL",
+        "1,234,567",
+        "12.0 GiB",
+        "guesslang",
+        "61 °C",
+    ):
         assert word in output
     assert "…" not in output
 
@@ -193,9 +206,9 @@ def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.Mo
     assert lines[heading].split() == ["MODEL", "QUEUED", "RUNNING", "SIZE", "DEVICE", "TIME", "MAX", "BATCH", "TAKES"]
     assert " ".join(lines[heading + 1].split()) == "m 2 1 5.0 MiB 1.12 s 16 1 row 4.20 ms, 8 rows 21.30 ms"
     assert lines[heading + 2].split() == ["new", "0", "0", "0", "B", "0.00", "s", "32", "–"]
-    assert "m serving_default runs in batches of 8 rows, not max_batch's 16, for lack of memory" in lines
+    assert "m serving_default runs in batches of 8 rows, not 16 (max_batch), for lack of memory" in lines
     assert lines[-3] == f"m embed runs each job alone: {DIFFERS}"
-    assert lines[-1] == f"m other failed whenever it was warmed up: {FAILED}"
+    assert lines[-1] == f"m other failed every warm-up: {FAILED}"
 
 
 @pytest.mark.parametrize("columns", [72, 80, 120])
@@ -211,7 +224,7 @@ def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.M
 
 def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(models_of(digits(stateful=True))))
-    stateful = "stateful: its jobs keep to slot 0, and one that may have started is not run again"
+    stateful = "stateful: its jobs stay in slot 0; a job that may have started is not run again"
     assert shown(models).splitlines() == [
         f"digits  slots 0, 1 (ready: 0)  {stateful}",
         "  /models/digits",
@@ -222,7 +235,7 @@ def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         "                   out  y: int64 of any shape",
         "  serving_default runs job by job: it keeps state",
         "  other runs job by job: it keeps state",
-        f"  other failed whenever it was warmed up: {FAILED}",
+        f"  other failed every warm-up: {FAILED}",
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",
@@ -233,12 +246,12 @@ def test_models_whose_jobs_run_together_say_why(shown: Any) -> None:
     lines = shown(models).splitlines()
     assert lines[0] == "digits  slots 0, 1 (ready: 0)"
     assert "  serving_default runs in batches: batching = true" in lines
-    assert "  other runs job by job: not all it takes and gives has rows" in lines
+    assert "  other runs job by job: some of its inputs or outputs have no rows" in lines
 
 
-def test_a_model_with_a_handler_and_speed_ups(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    decided = [SpeedUp(kind, kept, "takes 0.50 of the time") for kind, kept in (("freeze", True), ("jit", False))]
-    info = digits(stateful=False, handler="digits:Digits", speed_ups=tuple(decided))
+def test_a_model_with_a_handler_and_optimizations(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = [Optimization(kind, kept, "takes 0.50 of the time") for kind, kept in (("freeze", True), ("jit", False))]
+    info = digits(stateful=False, handler="digits:Digits", optimizations=tuple(decided))
     monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(models_of(info)))
     assert shown(models).splitlines()[:3] == [
         "digits  slots 0, 1 (ready: 0)  handled by digits:Digits",
@@ -252,7 +265,7 @@ def test_a_model_that_a_session_has_written_says_where(shown: Any, monkeypatch: 
     driver.submit("digits", signature=WRITING_RUN)
     driver.done(driver.running()[0])
     monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(driver))
-    title = "digits  slots 0, 1 (ready: 0)  a session wrote its variables: all its jobs run in slot 0"
+    title = "digits  slots 0, 1 (ready: 0)  a session wrote its variables, so all its jobs run in slot 0"
     assert shown(models).splitlines()[0] == title
 
 
@@ -290,7 +303,6 @@ def test_small_words() -> None:
 def test_a_narrow_table_has_facts_over_each_other_and_leaves_some_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int | None, lines: list[str]
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", str(columns))
     rows: list[dict[str, Any]] = [

@@ -68,7 +68,7 @@ def test_a_fixed_axis_of_more_than_one_is_not_a_batch() -> None:
         ("hello", PIXELS, "'hello' is not JSON"),
         ("[[1], [1, 2]]", PIXELS, "its rows differ in length"),
         ("null", PIXELS, "not a tensor"),
-        ('["a", 1]', TEXT, "a list for a string input is of strings"),
+        ('["a", 1]', TEXT, "a string input takes a list of strings"),
         ("@/no/such/file.npy", PIXELS, "/no/such/file.npy: No such file or directory"),
         ("[" * 100_000, PIXELS, "is not JSON"),
     ],

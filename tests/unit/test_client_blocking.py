@@ -7,20 +7,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import FakePool, Serving
 
-from asked import Asked
-from harness import eventually
 from pool import AsyncClient, Client, errors
 from pool.client.futures import JobFuture
 from pool.client.sources import Sources
 from pool.wire import client_messages as wire
+from pool.wire.faults import Fault
+from support.asked import Asked
+from support.fake_pool import FakePool, Serving
+from support.processes import eventually
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_a_job_that_finds_no_room_in_its_time_is_overloaded(fake: FakePool, clie
         assert fake.expect(Asked).job == number
     fake.refuse(number, 60.0)
     with pytest.raises(
-        errors.Overloaded, match=r"refused this job 3 times within \d\.\d s, at last because 2 jobs are .* 60 s"
+        errors.Overloaded, match=r"refused this job 3 times within \d\.\d s; the last reason: 2 jobs are .* 60 s"
     ) as caught:
         future.result(20)
     assert caught.value.retry_after == 60.0
@@ -129,7 +130,7 @@ def test_a_caller_waits_no_longer_than_its_job(fake: FakePool, client: Client) -
 
 def test_without_block_it_is_refused_at_once(fake: FakePool, client: Client) -> None:
     occupied(fake, client)
-    with pytest.raises(errors.Overloaded, match="bytes of this client are in the pool"):
+    with pytest.raises(errors.Overloaded, match="B of this client are in the pool"):
         client.submit("m", np.zeros(50)).result(5)
 
 
@@ -164,7 +165,7 @@ def test_in_a_callback_it_raises_and_sends_nothing(fake: FakePool, client: Clien
     def after(_: object) -> None:
         for wait in (
             lambda: client.submit("m", 2.0, block=True),
-            lambda: client.scatter("m", [1.0, 2.0], towers=2),
+            lambda: client.scatter("m", [1.0, 2.0], pieces=2),
             lambda: client.broadcast("m", 1.0),
             lambda: next(client.map("m", [1.0])),
         ):
@@ -211,7 +212,7 @@ def small_pool(folder: Path, seats: int) -> Serving:
         if len(held) == seats:
             number, oldest = held.pop(0)
             pool.answer(number, oldest)
-            return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+            return wire.Failure(submit.job, Fault.OVERLOADED, "full", 0.005)
         held.append((submit.job, inputs))
         return None
 
@@ -229,6 +230,7 @@ def test_an_overloaded_pool_slows_map_down(tmp_path: Path) -> None:
         with Client(pool.endpoint) as client:
             results = client.map("m", ({"x": float(number)} for number in range(70)), in_flight=16)
             assert [float(next(results)["x"]) for _ in range(40)] == list(range(40))
+            assert isinstance(results, Generator)
             results.close()
         numbers = [submit.job for submit in pool.submitted]
         assert len(numbers) > len(set(numbers))
@@ -241,11 +243,11 @@ def test_asyncio_waits_for_room_without_blocking_the_loop(tmp_path: Path) -> Non
 
     def serve(submit: Asked, inputs: dict[str, Any]) -> Any:
         if not there_is_room.is_set():
-            return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+            return wire.Failure(submit.job, Fault.OVERLOADED, "full", 0.005)
         return inputs
 
     async def main(endpoint: str) -> None:
-        async with AsyncClient(endpoint) as client:
+        async with AsyncClient(endpoint) as client, asyncio.timeout(30):
             jobs = [
                 asyncio.ensure_future(client.submit("m", {"x": float(n)}, timeout=30, block=True)) for n in range(20)
             ]
@@ -263,7 +265,7 @@ def test_asyncio_waits_for_room_without_blocking_the_loop(tmp_path: Path) -> Non
 
 def test_a_cancelled_task_cancels_a_job_that_waits_for_room(tmp_path: Path) -> None:
     def refuse(submit: Asked, _: object) -> wire.Failure:
-        return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+        return wire.Failure(submit.job, Fault.OVERLOADED, "full", 0.005)
 
     async def main(endpoint: str) -> None:
         async with AsyncClient(endpoint) as client:

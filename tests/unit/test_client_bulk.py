@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import TIMELINE, FakePool, Serving
 
-from asked import Asked
 from pool import Client, errors
 from pool.client.bulk.company import Company
 from pool.client.bulk.grain import MOST_ROWS, Grain
@@ -27,6 +25,8 @@ from pool.wire.calls import Table
 from pool.wire.codec import unpack
 from pool.wire.faults import Fault
 from pool.wire.tensors import decode_tensor, join_strings
+from support.asked import Asked
+from support.fake_pool import TIMELINE, FakePool, Serving
 
 QUICK = replace(TIMELINE, run_s=1e-6)
 
@@ -382,7 +382,7 @@ def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Cl
     futures = client.submit_many("m", rows(1, 2, 3))
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(3), "z": answer})
     for future in futures:
-        with pytest.raises(errors.Incompatible, match="output 'z' has not the 3 rows of the 3 jobs"):
+        with pytest.raises(errors.Incompatible, match="output 'z' does not have the 3 rows of the 3 jobs"):
             future.result(5)
     last = client.submit("m", 1.0)
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})

@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import FakePool
 
-from asked import Asked
 from pool import Client, errors
 from pool.client import calls
 from pool.client.calls import Calls
@@ -15,6 +13,8 @@ from pool.client.outstanding import Job, Outstanding
 from pool.client.request import Request
 from pool.wire import client_messages as wire
 from pool.wire.calls import CALLS_BYTES
+from support.asked import Asked
+from support.fake_pool import FakePool
 
 
 class Watching(FakePool):
@@ -38,7 +38,7 @@ def pool(tmp_path: Any) -> Any:
 def answered(pool: FakePool) -> Asked:
     job = pool.expect(Asked)
     pool.answer(job.job, {"y": np.float32(1)})
-    return job  # type: ignore[no-any-return]
+    return job
 
 
 def test_names_travel_with_the_first_job_of_a_call(pool: Watching) -> None:

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_pool import TIMELINE, FakePool, Serving
 
-from asked import Asked
-from harness import eventually
 from pool import Client, errors
 from pool.client import connection, dispatch, pulse
 from pool.client.connection import Connection
@@ -19,8 +16,12 @@ from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.sources import Sources
 from pool.wire import client_messages as wire
+from pool.wire.faults import Fault
 from pool.wire.packing import pack_answer
 from pool.wire.timeline import Timeline
+from support.asked import Asked
+from support.fake_pool import TIMELINE, FakePool, Serving
+from support.processes import eventually
 
 REQUEST = Request("echo", timeout_s=60.0)
 
@@ -58,9 +59,9 @@ def test_a_job_that_never_fits_is_not_worth_a_retry(fake: FakePool) -> None:
     large = link.submit(REQUEST, None, [b"x" * 101], time.monotonic())
     second = link.submit(REQUEST, None, [b"x" * 60], time.monotonic())
     fake.open(credit_bytes=100)
-    with pytest.raises(errors.InvalidInput, match="101 bytes"):
+    with pytest.raises(errors.InvalidInput, match="101 B exceeds"):
         large.result(5)
-    with pytest.raises(errors.Overloaded, match="60 bytes of this client are in the pool") as caught:
+    with pytest.raises(errors.Overloaded, match="60 B of this client are in the pool") as caught:
         second.result(5)
     assert caught.value.retryable
     link.close()
@@ -84,7 +85,7 @@ def test_a_dropped_connection_ends_with_its_last_answer(fake: FakePool) -> None:
     fake.open()
     number = fake.expect(Asked).job
     assert not link.lost
-    fake.send(wire.Failure(number, wire.Fault.MODEL_FAILED, "as told", None))
+    fake.send(wire.Failure(number, Fault.MODEL_FAILED, "as told", None))
     assert isinstance(future.exception(5), errors.ModelFailed)
     fake.expect(wire.Close)
     link._thread.join(5)
@@ -166,10 +167,10 @@ def test_a_refusal_says_when_to_come_again(fake: FakePool) -> None:
 
 @pytest.mark.parametrize(("job", "about"), [(None, ""), (17, "17")])
 def test_explain_asks_about_a_job(tmp_path: Path, job: int | None, about: str) -> None:
-    pool = Serving(tmp_path, lambda *_: None, {"explain": {"job": 17, "story": []}})
+    pool = Serving(tmp_path, lambda *_: None, {"explain": {"job": 17, "history": []}})
     try:
         with Client(pool.endpoint) as client:
-            assert client.explain(job) == {"job": 17, "story": []}
+            assert client.explain(job) == {"job": 17, "history": []}
         assert [(ask.what, ask.about) for ask in pool.asked] == [("explain", about)]
     finally:
         pool.close()
@@ -180,7 +181,7 @@ def test_several_results_in_one_message(fake: FakePool) -> None:
         futures = [client.submit("m", float(n), priority=n) for n in range(3)]
         fake.open()
         jobs = [fake.expect(Asked).job for _ in futures]
-        answers = [pack_answer({"y": np.float64(n), "z": np.arange(n)}) for n in range(3)]
+        answers = [pack_answer({"y": np.array(float(n)), "z": np.arange(n)}) for n in range(3)]
         results = tuple(wire.Result(job, (len(each),), TIMELINE) for job, each in zip(jobs, answers, strict=True))
         fake.send(wire.Results(results), [frame for answer in answers for frame in answer])
         for n, future in enumerate(futures):
@@ -193,7 +194,7 @@ def test_results_that_are_fewer_than_they_say_end_in_an_error(fake: FakePool) ->
         futures = [client.submit("m", float(n), priority=n) for n in range(2)]
         fake.open()
         jobs = [fake.expect(Asked).job for _ in futures]
-        answer = pack_answer({"y": np.float64(0)})
+        answer = pack_answer({"y": np.array(0.0)})
         fake.send(wire.Results(tuple(wire.Result(job, (len(answer),), TIMELINE) for job in jobs)), answer)
         for future in futures:
             with pytest.raises(errors.Incompatible, match="2 buffers in 2 pieces, where there are 1"):

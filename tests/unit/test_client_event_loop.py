@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import FakePool, Serving
 
-from asked import Asked
-from harness import eventually
 from pool import AsyncClient, errors
 from pool.client.connection import Connection
 from pool.client.dialogue import Dialogue
 from pool.client.event_loop import EventLoop
+from support.asked import Asked
+from support.at_line import AtLine, interrupt
+from support.fake_pool import FakePool, Serving
+from support.processes import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,7 +62,7 @@ async def settled(client: AsyncClient) -> None:
     """The pool has answered once, nobody drives, and the thread sleeps until something comes."""
     assert (await client.submit("m", 1.0))["y"] == 2.0
     driver = connection(client).driver
-    await seen(lambda: driver._driver is None and driver._rests_until - time.monotonic() > 10.0)
+    await seen(lambda: driver._current is None and driver._rests_until - time.monotonic() > 10.0)
 
 
 def test_the_loop_does_all_of_it(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,10 +106,10 @@ def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pyt
             serving._serve = lambda *_: None
             held = [asyncio.ensure_future(client.submit("m", float(n))) for n in range(3)]
             await seen(lambda: len(serving.submitted) == 4)
-            driver = connection(client).driver._driver
+            driver = connection(client).driver._current
             assert driver is client._loops[asyncio.get_running_loop()]
             works = threads_of(monkeypatch, Dialogue, "work")
-            eventually(lambda: connection(client).driver._driver is None)  # blocks the loop
+            eventually(lambda: connection(client).driver._current is None)  # blocks the loop
             serving.late.extend((job.job, 7.0) for job in serving.submitted[1:])
             eventually(lambda: not len(connection(client)._dialogue.jobs))
             assert {thread.name for thread in works} == {"pool-client"}
@@ -140,7 +141,7 @@ def test_two_loops_and_a_caller_share_a_client(serving: Serving) -> None:
             found = await asyncio.gather(ask(client, 0), *others, lone)
             for first, answers in zip((0, 1000, 2000, 0), found, strict=True):
                 assert answers == [first + n + 1 for n in range(100)]
-            assert connection(client).driver._driver is None
+            assert connection(client).driver._current is None
 
     asyncio.run(main())
 
@@ -177,7 +178,7 @@ def test_a_loop_that_ends_leaves_the_helm(serving: Serving) -> None:
     asyncio.run(abandon())
     eventually(lambda: len(serving.cancelled) == 1)
     serving._serve = answers
-    assert connection(client).driver._driver is None
+    assert connection(client).driver._current is None
 
     async def again() -> Any:
         return await client.submit("m", 3.0)
@@ -309,7 +310,7 @@ def test_who_finds_a_loop_that_cannot_receive_does_so_at_once(
     async def wait() -> "asyncio.Task[Any]":
         task = asyncio.ensure_future(client.submit("m", 1.0))
         await seen(lambda: len(serving.submitted) == 2)
-        assert isinstance(connection(client).driver._driver, EventLoop)
+        assert isinstance(connection(client).driver._current, EventLoop)
         serving._serve = answers
         if way == "in one of its tasks":
             assert client._client.run("m", 3.0)["y"] == 4.0
@@ -350,8 +351,6 @@ STEP = 13  # of all lines, in the usual run
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(300)]), STEP])
 def test_ctrl_c_at_each_line_harms_nobody(serving: Serving, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    from unit.test_client_lines import AtLine, interrupt
-
     monkeypatch.setattr("pool.client.outage.FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr("pool.client.outage.STEADY_S", 0.0)
     client = AsyncClient(serving.endpoint)
@@ -389,5 +388,35 @@ def test_ctrl_c_at_each_line_harms_nobody(serving: Serving, monkeypatch: pytest.
     assert connection(client) is before, "each time it was mended"
     assert not kept.done()
     eventually(lambda: len(before._dialogue.jobs) == 1)
-    assert before.driver._driver is None
+    assert before.driver._current is None
+    asyncio.run(client.close())
+
+
+def test_a_loop_that_comes_while_another_begins_keeps_what_is_its_own(serving: Serving) -> None:
+    """Each thread has a loop of its own; all share the client."""
+    begun: list[EventLoop] = []
+
+    class Watched(asyncio.SelectorEventLoop):
+        """Asked whether it is closed, it lets another thread in."""
+
+        def is_closed(self) -> bool:
+            if not begun and threading.current_thread() is threading.main_thread():
+                thread = threading.Thread(target=lambda: begun.append(other.run_until_complete(loop_of())))
+                thread.start()
+                thread.join()
+            return super().is_closed()
+
+    async def loop_of() -> EventLoop:
+        return client._loop()
+
+    client = AsyncClient(serving.endpoint)
+    other, third = asyncio.new_event_loop(), asyncio.new_event_loop()
+    first = Watched()
+    client._loops[first] = EventLoop(first, client._client._connected())
+    third.run_until_complete(loop_of())
+    assert begun, "it came meanwhile"
+    assert other.run_until_complete(loop_of()) is begun[0]
+    assert set(client._loops) == {first, other, third}
+    for each in (first, other, third):
+        each.close()
     asyncio.run(client.close())

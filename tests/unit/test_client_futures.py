@@ -3,15 +3,15 @@
 import subprocess
 import sys
 import threading
-from concurrent.futures import CancelledError, as_completed, wait
+from concurrent.futures import CancelledError, Future, as_completed, wait
 from typing import Any, cast
 
 import pytest
 
-from harness import eventually
 from pool import errors
 from pool.client.driver import Driver
 from pool.client.futures import JobFuture
+from support.processes import eventually
 
 
 def test_a_cancelled_future_is_done_for_those_who_wait() -> None:
@@ -31,7 +31,7 @@ def test_a_cancelled_future_is_done_for_those_who_wait() -> None:
 
 def test_who_waits_for_two_hears_of_one_that_is_cancelled_twice_but_once() -> None:
     first, second = JobFuture(), JobFuture()
-    found: list[JobFuture] = []
+    found: list[Future[Any]] = []
     waiting = threading.Thread(target=lambda: found.extend(as_completed([first, second], timeout=10)))
     waiting.start()
     eventually(lambda: len(first._waiters) == len(second._waiters) == 1)
@@ -147,7 +147,7 @@ def test_one_that_is_cancelled_and_finished_at_once_is_one_of_both() -> None:
 
 def test_a_fork_ends_a_future_in_any_state_and_runs_no_callback() -> None:
     lost = errors.PoolUnreachable("before the fork")
-    ran: list[JobFuture] = []
+    ran: list[Future[Any]] = []
     pending, finished = JobFuture(), JobFuture()
     pending.add_done_callback(ran.append)
     finished.finish({})

@@ -4,68 +4,29 @@ A line is one of the client's own modules; what others read there, and lent memo
 """
 
 import contextlib
-import gc
 import os
+import select
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import Serving
 
-from asked import Asked
-from harness import eventually
 from pool import Client, errors
-from pool.client import arenas, futures, outage, spans
+from pool.client import outage
 from pool.wire import client_messages as wire
+from support.asked import Asked
+from support.at_line import AtLine, interrupt
+from support.fake_pool import Serving
+from support.processes import eventually
 
-FOLDER = os.path.dirname(futures.__file__)
-OTHERS = {arenas.__file__, spans.__file__}
 STEP = 13  # of all lines, in the usual run
 FORK_STEP = 37  # a process each
 AT_EACH = pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(300)])
-
-
-class AtLine:
-    """A trace that does something at one line of a call in this thread, and counts the lines."""
-
-    def __init__(self, line: int, act: Callable[[], None]) -> None:
-        self.passed = 0
-        self.where = ""
-        self._line = line
-        self._act = act
-
-    def __enter__(self) -> "AtLine":
-        gc.disable()  # a client that another test dropped would be closed at one of these lines
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-        gc.enable()
-
-    def _call(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        name = frame.f_code.co_filename
-        if os.path.dirname(name) != FOLDER or name in OTHERS:
-            return None
-        return self._look
-
-    def _look(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event == "exception" and isinstance(argument, tuple) and argument[0] is KeyboardInterrupt:
-            sys.settrace(None)  # that of a test's own Ctrl-C: one is enough
-            return None
-        if event == "line":
-            self.passed += 1
-            if self.passed == self._line:
-                self.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-                sys.settrace(None)
-                self._act()
-        return self._look
 
 
 class Ledger(Serving):
@@ -165,10 +126,6 @@ def left(client: Client, trace: "AtLine") -> str:
     return f"{trace.where}: {list(dialogue.jobs)}, {dialogue._outbox}"
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("step", [AT_EACH, STEP])
 @pytest.mark.parametrize("company", [False, True], ids=["alone", "beside others"])
 @pytest.mark.parametrize("way", WAYS)
@@ -205,7 +162,7 @@ def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: boo
         assert kept.cancel()
         eventually(lambda: is_empty(client))
         eventually(lambda: not ledger.held)
-        assert before.driver._driver is None
+        assert before.driver._current is None
         assert not before.driver._standing
 
 
@@ -287,11 +244,11 @@ def _child_ends(client: Client, way: Way, line: int, found: object) -> None:
 
 
 def ended(child: int) -> int:
-    deadline = time.monotonic() + 20
-    while (done := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
+    """With which status, or -9 where it did not end by itself."""
+    end = os.pidfd_open(child)
+    try:
+        if not select.select([end], [], [], 20.0)[0]:
             os.kill(child, 9)
-            os.waitpid(child, 0)
-            return -9
-        time.sleep(0.001)
-    return os.waitstatus_to_exitcode(done[1])
+    finally:
+        os.close(end)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

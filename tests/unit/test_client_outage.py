@@ -43,7 +43,7 @@ def test_it_is_given_up_in_time_and_says_why() -> None:
     away = outage()
     away.check(129.9)
     assert away.until == 130.0
-    with pytest.raises(errors.PoolUnreachable, match="ipc:///p went away, and did not come back within 30 s"):
+    with pytest.raises(errors.PoolUnreachable, match="ipc:///p went away and did not come back within 30 s"):
         away.check(130.0)
     with pytest.raises(errors.PoolUnreachable, match=r"no pool answers at ipc:///p \(waited 30 s\); start one"):
         outage(lost=None).check(130.0)

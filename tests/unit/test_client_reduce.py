@@ -1,4 +1,4 @@
-"""Sums and means over towers: numpy's, whoever answers first."""
+"""Sums and means over pieces: numpy's, whoever answers first."""
 
 import math
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.client.reduce import Reduction
-from pool.client.scatter import tower_sizes
+from pool.client.scatter import piece_sizes
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPES, Array
 
@@ -22,62 +22,62 @@ INTEGERS = [name for name in DTYPES if name.startswith(("int", "uint"))]
 elements = st.floats(-1e6, 1e6, width=32)
 
 
-def reduced(how: Literal["sum", "mean"], rows: list[int], towers: list[Array], order: list[int]) -> Array:
+def reduced(how: Literal["sum", "mean"], rows: list[int], pieces: list[Array], order: list[int]) -> Array:
     reduction = Reduction(how, rows)
-    for tower in order:
-        reduction.add(tower, {"y": towers[tower].copy()})
+    for piece in order:
+        reduction.add(piece, {"y": pieces[piece].copy()})
     return reduction.result()["y"]
 
 
 @st.composite
-def some_towers(draw: st.DrawFn) -> tuple[list[int], list[Array], list[int]]:
+def some_pieces(draw: st.DrawFn) -> tuple[list[int], list[Array], list[int]]:
     count = draw(st.integers(1, 17))
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 2), (0,)]))
     size = math.prod(shape)
-    towers = [
+    pieces = [
         np.array(draw(st.lists(elements, min_size=size, max_size=size)), np.float64).reshape(shape)
         for _ in range(count)
     ]
     rows = draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
-    return rows, towers, draw(st.permutations(range(count)))
+    return rows, pieces, draw(st.permutations(range(count)))
 
 
 @steady
-@given(some_towers())
+@given(some_pieces())
 def test_a_tree_sums_as_numpy_does(case: tuple[list[int], list[Array], list[int]]) -> None:
-    rows, towers, order = case
-    total = reduced("sum", rows, towers, order)
-    np.testing.assert_allclose(total, np.sum(towers, axis=0), rtol=1e-12, atol=1e-6)
-    assert total.shape == towers[0].shape
+    rows, pieces, order = case
+    total = reduced("sum", rows, pieces, order)
+    np.testing.assert_allclose(total, np.sum(pieces, axis=0), rtol=1e-12, atol=1e-6)
+    assert total.shape == pieces[0].shape
 
 
 @steady
-@given(some_towers())
+@given(some_pieces())
 def test_the_order_of_arrival_changes_no_bit(case: tuple[list[int], list[Array], list[int]]) -> None:
-    rows, towers, order = case
-    towers = [tower.astype(np.float32) for tower in towers]
+    rows, pieces, order = case
+    pieces = [piece.astype(np.float32) for piece in pieces]
     for how in ("sum", "mean"):
-        in_order = reduced(how, rows, towers, list(range(len(towers))))
-        assert reduced(how, rows, towers, order).tobytes() == in_order.tobytes()
+        in_order = reduced(how, rows, pieces, list(range(len(pieces))))
+        assert reduced(how, rows, pieces, order).tobytes() == in_order.tobytes()
 
 
 @steady
 @given(st.lists(st.lists(elements, min_size=3, max_size=3), min_size=1, max_size=50), st.integers(1, 12), st.randoms())
-def test_the_mean_of_means_is_the_mean_of_all_rows(values: Any, towers: int, rng: Any) -> None:
+def test_the_mean_of_means_is_the_mean_of_all_rows(values: Any, pieces: int, rng: Any) -> None:
     whole = np.array(values)
-    sizes = tower_sizes(len(whole), towers)
-    pieces = np.split(whole, np.cumsum(sizes)[:-1])
+    sizes = piece_sizes(len(whole), pieces)
+    cut = np.split(whole, np.cumsum(sizes)[:-1])
     order = list(range(len(sizes)))
     rng.shuffle(order)
-    mean = reduced("mean", sizes, [piece.mean(axis=0) for piece in pieces], order)
+    mean = reduced("mean", sizes, [piece.mean(axis=0) for piece in cut], order)
     np.testing.assert_allclose(mean, whole.mean(axis=0), rtol=1e-9, atol=1e-6)
 
 
 @given(st.integers(1, 1000), st.integers(1, 64))
-def test_towers_differ_by_one_row_at_most(rows: int, towers: int) -> None:
-    sizes = tower_sizes(rows, towers)
+def test_pieces_differ_by_one_row_at_most(rows: int, pieces: int) -> None:
+    sizes = piece_sizes(rows, pieces)
     assert sum(sizes) == rows
-    assert len(sizes) == min(rows, towers)
+    assert len(sizes) == min(rows, pieces)
     assert 1 <= max(sizes) <= min(sizes) + 1
 
 
@@ -104,7 +104,7 @@ def test_half_floats_are_added_in_whole_ones(dtype: Any, still: int) -> None:
 def test_integers_are_summed_in_their_dtype_and_have_no_mean(dtype: str) -> None:
     ones = np.ones(2).astype(DTYPES[dtype])
     assert reduced("sum", [1, 1, 1], [ones, ones, np.zeros(2).astype(DTYPES[dtype])], [0, 2, 1]).dtype == DTYPES[dtype]
-    with pytest.raises(InvalidInput, match=f"output 'y' is {dtype}, whose mean is no {dtype}"):
+    with pytest.raises(InvalidInput, match=f"output 'y' is {dtype}, and its mean would not be {dtype}"):
         reduced("mean", [1], [ones], [0])
 
 
@@ -115,19 +115,19 @@ def test_strings_and_booleans_have_neither(how: Literal["sum", "mean"], value: A
         reduced(how, [1, 1], [value, value], [0, 1])
 
 
-def test_towers_that_do_not_belong_together() -> None:
-    with pytest.raises(InvalidInput, match=r"output 'y' is float64 \[3\] of one tower, float64 \[2\] of another"):
+def test_pieces_that_do_not_belong_together() -> None:
+    with pytest.raises(InvalidInput, match=r"output 'y' is float64 \[3\] of one piece, float64 \[2\] of another"):
         reduced("sum", [3, 2], [np.zeros(3), np.zeros(2)], [1, 0])
     reduction = Reduction("sum", [1, 1])
     reduction.add(0, {"y": np.zeros(1)})
-    with pytest.raises(InvalidInput, match="one tower gave the outputs y, another z"):
+    with pytest.raises(InvalidInput, match="one piece gave the outputs y, another z"):
         reduction.add(1, {"z": np.zeros(1)})
 
 
 def test_pairs_are_added_as_they_come() -> None:
     reduction = Reduction("sum", [1] * 8)
-    for tower in (0, 1, 2, 3, 6, 7):
-        reduction.add(tower, {"y": np.ones(1)})
+    for piece in (0, 1, 2, 3, 6, 7):
+        reduction.add(piece, {"y": np.ones(1)})
     assert sorted(reduction._nodes) == [(1, 3), (2, 0)]  # 6+7, and (0+1)+(2+3): no answer is kept by itself
 
 

@@ -10,8 +10,8 @@ from pool.client.request import Request, request_for
 from pool.errors import InvalidInput
 from pool.wire import client_messages as wire
 from pool.wire.calls import NAMES_BYTES, Names
-from pool.wire.codec import pack
-from pool.wire.frames import decode, encode, unpack
+from pool.wire.codec import pack, unpack
+from pool.wire.frames import decode, encode
 
 DEFAULTS: dict[str, Any] = {"signature": None, "outputs": None, "timeout": None, "priority": 0, "device": None}
 

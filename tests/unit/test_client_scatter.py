@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import Serve, Serving
 
-from asked import Asked
 from pool import Client, errors
 from pool.wire import client_messages as wire
+from pool.wire.faults import Fault
+from support.asked import Asked
+from support.fake_pool import Serve, Serving
 
 MODELS = [
     {"name": "other", "ready_slots": [0]},
@@ -66,15 +67,15 @@ def test_sum_and_mean(serving: Any) -> None:
     np.testing.assert_allclose(client.scatter("m", {"x": WHOLE}, reduce="mean")["y"], WHOLE.mean(axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("towers", "sizes"), [(1, [10]), (4, [3, 3, 2, 2]), (99, [1] * 10)])
-def test_as_many_towers_as_asked_for(serving: Any, towers: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("pieces", "sizes"), [(1, [10]), (4, [3, 3, 2, 2]), (99, [1] * 10)])
+def test_as_many_pieces_as_asked_for(serving: Any, pieces: int, sizes: list[int]) -> None:
     pool, client = serving(doubled)
-    answers = client.scatter("m", {"x": WHOLE}, towers=towers)
+    answers = client.scatter("m", {"x": WHOLE}, pieces=pieces)
     assert [len(answer["y"]) for answer in answers] == sizes
     assert not pool.asked
 
 
-def test_a_model_that_is_still_loading_is_one_tower(serving: Any) -> None:
+def test_a_model_that_is_still_loading_is_one_piece(serving: Any) -> None:
     _, client = serving(doubled)
     assert len(client.scatter("loading", {"x": WHOLE})) == 1
 
@@ -95,8 +96,8 @@ def test_strings_are_cut_and_joined(serving: Any) -> None:
 
 def test_one_that_fails_cancels_the_others(serving: Any) -> None:
     def serve(submit: Asked, inputs: dict[str, Any]) -> wire.Failure | None:
-        if 8.0 in inputs["x"]:  # the second tower's
-            return wire.Failure(submit.job, wire.Fault.MODEL_FAILED, "as told", None)
+        if 8.0 in inputs["x"]:  # the second piece's
+            return wire.Failure(submit.job, Fault.MODEL_FAILED, "as told", None)
         return None
 
     pool, client = serving(serve)
@@ -114,7 +115,7 @@ def test_a_full_pool_is_waited_for(serving: Any) -> None:
     def serve(submit: Asked, inputs: dict[str, Any]) -> Any:
         if submit.job not in refused:
             refused.add(submit.job)
-            return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+            return wire.Failure(submit.job, Fault.OVERLOADED, "full", 0.005)
         return doubled(submit, inputs)
 
     _, client = serving(serve)
@@ -124,12 +125,12 @@ def test_a_full_pool_is_waited_for(serving: Any) -> None:
 @pytest.mark.parametrize(
     ("inputs", "options", "complaint"),
     [
-        (1.0, {}, "model m: scatter cuts along axis 0, which all inputs must have in common"),
+        (1.0, {}, "model m: scatter cuts along axis 0, so all inputs must have the same size there"),
         ({"x": WHOLE, "z": WHOLE[1:]}, {}, "scatter cuts along axis 0"),
         (WHOLE[:0], {}, "scatter cuts along axis 0"),
         (WHOLE, {"reduce": "max"}, 'reduce is \'max\'; give None, "concat", "sum" or "mean"'),
-        (WHOLE, {"towers": 0}, "towers is 0; give a positive integer"),
-        (WHOLE, {"towers": True}, "towers is True"),
+        (WHOLE, {"pieces": 0}, "pieces is 0; give a positive integer"),
+        (WHOLE, {"pieces": True}, "pieces is True"),
         (WHOLE, {"priority": 1000}, "priority is 1000"),
     ],
 )
@@ -143,9 +144,9 @@ def test_what_cannot_be_combined_says_so(serving: Any) -> None:
     _, client = serving(lambda _, inputs: {"n": np.int64(len(inputs["x"])), "y": inputs["x"]})
     with pytest.raises(errors.InvalidInput, match="\"concat\" cannot join its answers: output 'n' has no axis 0"):
         client.scatter("m", {"x": WHOLE}, reduce="concat")
-    with pytest.raises(errors.InvalidInput, match=r"output 'y' is float32 \[.*\] of one tower"):
+    with pytest.raises(errors.InvalidInput, match=r"output 'y' is float32 \[.*\] of one piece"):
         client.scatter("m", {"x": WHOLE}, reduce="sum")
-    with pytest.raises(errors.InvalidInput, match="output 'n' is int64, whose mean is no int64"):
+    with pytest.raises(errors.InvalidInput, match="output 'n' is int64, and its mean would not be int64"):
         client.scatter("m", {"x": WHOLE}, reduce="mean")
 
 
@@ -168,7 +169,7 @@ def test_broadcast_runs_on_each_replica(serving: Any) -> None:
 
 def test_broadcast_without_a_replica(serving: Any) -> None:
     _, client = serving(doubled)
-    with pytest.raises(errors.WorkerLost, match="model loading: no worker that holds it is READY"):
+    with pytest.raises(errors.WorkerLost, match="model loading: no worker with this model is READY"):
         client.broadcast("loading", 1.0)
 
 

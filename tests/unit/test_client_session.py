@@ -58,7 +58,8 @@ def test_values_take_the_places_of_their_names() -> None:
     ordered = Fetches(collections.OrderedDict(z="a:0", y="b:0")).built(values)
     assert list(ordered.items()) == [("z", 1), ("y", 2)]
     assert type(ordered) is collections.OrderedDict
-    defaults = Fetches(collections.defaultdict(list, {"k": "a:0"})).built(values)
+    fetches: Any = collections.defaultdict(list, {"k": "a:0"})
+    defaults = Fetches(fetches).built(values)
     assert defaults["another"] == []
 
 

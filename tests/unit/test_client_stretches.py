@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import TIMELINE, FakePool, Serving
 
-from asked import Asked
 from pool import Client, errors
 from pool.client.bulk.mapping import STRETCHES, are_rows
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
+from support.asked import Asked
+from support.fake_pool import TIMELINE, FakePool, Serving
 
 QUICK = replace(TIMELINE, run_s=1e-6)
 

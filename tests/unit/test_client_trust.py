@@ -1,20 +1,21 @@
 """The default endpoint is used only where no other user could have put a socket."""
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_pool import FakePool
 
-from asked import Asked
 from pool import Client, errors
 from pool.client.trust import check_folder
+from pool.endpoint import default_endpoint
+from support.asked import Asked
+from support.fake_pool import FakePool
 
 
 @pytest.fixture
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path / "pool"
 
@@ -49,7 +50,7 @@ def test_a_link_and_a_folder_open_to_others_are_refused(runtime: Path) -> None:
     runtime.unlink()
     runtime.mkdir()
     runtime.chmod(0o777)
-    with Client() as client, pytest.raises(errors.PoolUnreachable, match="written to by others"):
+    with Client() as client, pytest.raises(errors.PoolUnreachable, match="written to by other users"):
         client.run("echo", 1.0)
 
 
@@ -78,7 +79,19 @@ def test_a_folder_that_was_opened_to_others_while_the_pool_was_away_is_refused(
         tmp_path.chmod(0o777)
         first.close()
         other = FakePool(tmp_path, b"2" * 8)
-        with pytest.raises(errors.PoolUnreachable, match="written to by others"):
+        with pytest.raises(errors.PoolUnreachable, match="written to by other users"):
             future.result(5)
         assert other.next(0.1) is None
         other.close()
+
+
+def test_the_environment_may_name_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = f"ipc://{tmp_path}/pool.sock"
+    monkeypatch.setenv("POOL_ENDPOINT", endpoint)
+    with Client(connect_timeout=0.05) as client, Client("ipc:///elsewhere") as other:
+        assert (client.endpoint, other.endpoint) == (endpoint, "ipc:///elsewhere")
+        with pytest.raises(errors.PoolUnreachable, match=re.escape(endpoint)):
+            client.run("echo", 1.0)
+    monkeypatch.setenv("POOL_ENDPOINT", "")
+    with Client() as client:
+        assert client.endpoint == default_endpoint(os.environ, os.getuid())

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_pool import TIMELINE, FakePool
 
-from asked import Asked
-from harness import eventually
 from pool import Client, errors
 from pool.client.bulk.split import payload_of_some
 from pool.client.dialogue import Dialogue
@@ -24,6 +21,9 @@ from pool.wire.codec import unpack
 from pool.wire.faults import Fault
 from pool.wire.tensors import decode_tensor
 from pool.wire.unpacking import Unpacking
+from support.asked import Asked
+from support.fake_pool import TIMELINE, FakePool
+from support.processes import eventually
 
 Start = Callable[..., FakePool]
 FIRST, SECOND = b"1" * 8, b"2" * 8
@@ -105,7 +105,7 @@ def again(start: Start, credit_bytes: int = 1 << 20) -> FakePool:
 
 
 def given(pool: FakePool, submit: Asked) -> list[float]:
-    return pool.inputs(submit)["x"].tolist()  # type: ignore[no-any-return]
+    return pool.inputs(submit)["x"].tolist()
 
 
 def answer(pool: FakePool, submit: Asked) -> None:
@@ -277,7 +277,7 @@ def test_a_lone_job_is_not_unpacked(start: Start, client: Client) -> None:
     future = client.submit("m", {"x": np.zeros(1)})
     pool.open()
     give_back(pool, pool.expect(Asked).job, Unpacking.FAILED)
-    with pytest.raises(errors.Incompatible, match="no chunk: as the test wants it"):
+    with pytest.raises(errors.Incompatible, match="not a chunk: as the test wants it"):
         future.result(5)
 
 
@@ -325,7 +325,7 @@ def test_a_job_of_it_that_is_too_large_by_itself_ends_so(start: Start, client: C
     return_all(pool, client, chunk)
     again(start, 1)
     for future in futures:
-        with pytest.raises(errors.InvalidInput, match="can be sent in pieces"):
+        with pytest.raises(errors.InvalidInput, match="send it in pieces"):
             future.result(5)
     assert nothing_is_left(client)
 
@@ -399,7 +399,7 @@ def test_a_map_that_is_closed_takes_back_all_that_it_has_become(start: Start, cl
 def test_the_rows_of_some_are_cut_from_any_tensor(indices: tuple[int, ...]) -> None:
     heights = (1, 2, 3, 1)
     rows = sum(heights)
-    columns = {
+    columns: dict[str, Any] = {
         "numbers": np.arange(rows * 6, dtype=np.float32).reshape(rows, 2, 3),
         "bytes": np.arange(rows, dtype=np.int8),
         "none": np.zeros((rows, 0), np.float64),

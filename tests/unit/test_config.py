@@ -8,12 +8,15 @@ import tomllib
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from pool.config import Settings, builtin_settings, load_settings, parse_settings
-from pool.config.settings import DeviceSection, ModelSection, SessionSection
+from pool.config.renamed import RENAMED
+from pool.config.session import DeviceSection, TensorFlowSection
+from pool.config.settings import ModelSection
 from pool.errors import InvalidConfig
 from pool.wire.worker_messages import SessionSettings
 
@@ -38,8 +41,10 @@ def file_mistakes(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_the_session_section_is_the_session_of_the_protocol() -> None:
-    assert list(SessionSection.model_fields) == [field.name for field in dataclasses.fields(SessionSettings)]
-    message = parse_settings({"session": {"device_count": {"CPU": 1}, "jit": True}}, "x", Path("/")).session.message()
+    assert list(TensorFlowSection.model_fields) == [field.name for field in dataclasses.fields(SessionSettings)]
+    message = parse_settings(
+        {"tensorflow": {"device_count": {"CPU": 1}, "jit": True}}, "x", Path("/")
+    ).tensorflow.message()
     assert message == SessionSettings(True, 0.0, True, False, 0, 0, {"CPU": 1}, True)
 
 
@@ -54,7 +59,8 @@ def test_the_example_says_the_defaults() -> None:
 
 def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     for section, field in model.model_fields.items():
-        annotation = {"model": ModelSection, "device": DeviceSection}.get(section, field.annotation)
+        several: dict[str, Any] = {"model": ModelSection, "device": DeviceSection}
+        annotation = several.get(section, field.annotation)
         assert isinstance(annotation, type)
         assert issubclass(annotation, BaseModel)
         for key in annotation.model_fields:
@@ -72,9 +78,7 @@ def test_the_example_has_every_key_and_its_model_loads(tmp_path: Path) -> None:
     }
     assert present == set(_keys(Settings))
     (loaded,) = load_settings(shown).model
-    assert loaded == ModelSection(
-        name="digits", path=str(tmp_path / "models/digits"), memory=2**30, max_jobs=1000, max_bytes=2**28, stateful=True
-    )
+    assert loaded == ModelSection(name="digits", path=str(tmp_path / "models/digits"))
 
 
 @pytest.mark.parametrize(
@@ -99,8 +103,8 @@ def test_devices_of_the_pool(written: object, read: object) -> None:
         ([[]], "a group of devices is empty; write"),
         ([[0, "cpu"]], "a group cannot hold the CPU; write"),
         ([0, [1, 0]], "0 is in the list twice; write each device once"),
-        (["0"], '"0" is a text, not the number of a device; write 0 without the quotes'),
-        ([-1], "-1 is not the number of a device; write"),
+        (["0"], '"0" is a text, not a device number; write 0 without the quotes'),
+        ([-1], "-1 is not a device number; write"),
         ([True], "True is not a device; write"),
         (["GPU-"], "'GPU-' is not a device; write"),
         ("GPU-1,GPU-2", "'GPU-1,GPU-2' is more than one device; write"),
@@ -116,16 +120,19 @@ def test_devices_that_are_refused(devices: object, told: str) -> None:
 @pytest.mark.parametrize(
     ("section", "told"),
     [
-        ({"session": {"gpu_options": {}}}, "[session] gpu_options: write its keys without it, such as allow_growth"),
-        ({"device": [{"session": {}}]}, "device[0].use: is missing; write a device, such as use = 0"),
+        (
+            {"tensorflow": {"gpu_options": {}}},
+            "[tensorflow] gpu_options: write its keys without it, such as allow_growth",
+        ),
+        ({"device": [{"tensorflow": {}}]}, "device[0].use: is missing; write a device, such as use = 0"),
         ({"device": [{"use": "gpu:0"}]}, "device[0].use: 'gpu:0' is not a device; write one of the pool's devices:"),
-        ({"device": [{"use": 0}, {"use": 0}]}, "device: two of them use 0; write the keys of both into one"),
+        ({"device": [{"use": 0}, {"use": 0}]}, "device: two sections use 0; write the keys of both into one"),
         ({"device": {"use": 0}}, "device: is not a list of devices; write [[device]] with two brackets above each"),
         ({"device": [{"use": 0, "lanes": 2}]}, "device[0].lanes: unknown key; 'lanes' is a key of [pool]"),
-        ({"device": [{"use": 0, "session": 1}]}, "device[0].session: is not a table; write one such as {"),
+        ({"device": [{"use": 0, "tensorflow": 1}]}, "device[0].tensorflow: is not a table; write one such as {"),
         (
-            {"device": [{"use": 0, "session": {"visible_device_list": "1"}}]},
-            "device[0].session.visible_device_list: a worker sees the GPUs of its slot and no other; write `[pool]",
+            {"device": [{"use": 0, "tensorflow": {"visible_device_list": "1"}}]},
+            "device[0].tensorflow.visible_device_list: a worker sees only the GPUs of its slot; set `[pool]",
         ),
     ],
 )
@@ -137,44 +144,71 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"session": {"alow_growth": True}}, "session.alow_growth: unknown key; did you mean 'allow_growth'?"),
-        ({"session": {"per_process_gpu_memory_fraction": 2.0}}, "session.per_process_gpu_memory_fraction: 2.0 is too"),
-        ({"session": True}, "session: is not a table; write one such as { allow_growth = false }"),
+        ({"tensorflow": {"alow_growth": True}}, "tensorflow.alow_growth: unknown key; did you mean 'allow_growth'?"),
         (
-            {"placement": "least-loaded", "towers": True},
-            'towers: placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;',
+            {"tensorflow": {"per_process_gpu_memory_fraction": 2.0}},
+            "tensorflow.per_process_gpu_memory_fraction: 2.0 is too",
+        ),
+        ({"tensorflow": True}, "tensorflow: is not a table; write one such as { allow_growth = false }"),
+        (
+            {"layer_devices": "least-loaded", "copy_per_device": True},
+            'copy_per_device: layer_devices = "least-loaded" spreads one copy over the devices, but copy_per',
         ),
         (
-            {"placement": "balanced"},
-            'placement: \'balanced\' is not a placement; write "least-loaded", or rules such as [{ layers = "conv1/.*"',
-        ),
-        ({"placement": [{"layers": "a", "device": "least-loaded"}]}, "placement[0].device: 'least-loaded' is not a"),
-        ({"placement": ["conv1"]}, "placement[0]: is not a rule; write one such as { layers = "),
-        ({"placement": [{"device": "/cpu:0"}]}, "placement[0].layers: is missing; write a pattern over names of nodes"),
-        ({"placement": [{"layers": "a"}]}, "placement[0].device: is missing; write a device of the worker, such as"),
-        (
-            {"placement": [{"layers": "(", "device": "/cpu:0"}]},
-            "placement[0].layers: '(' is not a pattern: missing ), unterminated subpattern at position 0; write a",
+            {"layer_devices": "balanced"},
+            'layer_devices: \'balanced\' says no devices; write "least-loaded", or rules such as [{ layers = "co',
         ),
         (
-            {"placement": [{"layers": "a", "device": "GPU-1"}]},
-            'placement[0].device: \'GPU-1\' is not a device of a worker; write "/cpu:0" or "/gpu:0", counted from 0',
+            {"layer_devices": [{"layers": "a", "device": "least-loaded"}]},
+            "layer_devices[0].device: 'least-loaded' is not a",
+        ),
+        ({"layer_devices": ["conv1"]}, "layer_devices[0]: is not a rule; write one such as { layers = "),
+        (
+            {"layer_devices": [{"device": "/cpu:0"}]},
+            "layer_devices[0].layers: is missing; write a pattern over names of nodes",
         ),
         (
-            {"placement": [{"layer": "a", "layers": "a", "device": "/cpu:0"}]},
-            "placement[0].layer: unknown key; did you",
+            {"layer_devices": [{"layers": "a"}]},
+            "layer_devices[0].device: is missing; write a device of the worker, such as",
         ),
-        ({"handler": "a.b"}, "handler: 'a.b' names no class; write its module and its name"),
-        ({"handler_path": "x"}, "handler_path: there is no `handler`; write one, or leave this out"),
+        (
+            {"layer_devices": [{"layers": "(", "device": "/cpu:0"}]},
+            "layer_devices[0].layers: '(' is not a pattern: missing ), unterminated subpattern at position 0; write a",
+        ),
+        (
+            {"layer_devices": [{"layers": "a", "device": "GPU-1"}]},
+            'layer_devices[0].device: \'GPU-1\' is not a device of a worker; write "/cpu:0" or "/gpu:0"; each',
+        ),
+        (
+            {"layer_devices": [{"layer": "a", "layers": "a", "device": "/cpu:0"}]},
+            "layer_devices[0].layer: unknown key; did you",
+        ),
+        ({"handler": "a.b"}, "handler: 'a.b' does not name a class; write its module and its name"),
+        ({"handler_path": "x"}, "handler_path: is set without `handler`; set `handler`, or leave this out"),
         (
             {"handler": "a:B", "handler_options": {"at": date(1999, 1, 1)}},
-            "handler_options: holds what JSON has no",
+            "handler_options: holds a value that JSON cannot",
         ),
-        ({"grappler": True}, "grappler: is not a table; write one such as { remapping = false }"),
-        ({"grappler": {"remaping": True}}, "grappler: 'remaping' is none of its passes: arithmetic_optimization, "),
-        ({"grappler": {"remapping": "ON"}}, "grappler: 'ON' is not a choice for remapping; write true, false or"),
-        ({"tolerance": 0}, 'tolerance: 0 is not a tolerance; write "auto", or a number between 0 and 1 such as'),
-        ({"clear_devices": "true"}, "clear_devices: 'true' is not a choice; write true, false or \"missing\""),
+        (
+            {"advanced": {"grappler": True}},
+            "advanced.grappler: is not a table; write one such as { remapping = false }",
+        ),
+        (
+            {"advanced": {"grappler": {"remaping": True}}},
+            "advanced.grappler: 'remaping' is not one of its passes: arithmetic_optimization, ",
+        ),
+        (
+            {"advanced": {"grappler": {"remapping": "ON"}}},
+            "advanced.grappler: 'ON' is not a choice for remapping; write true, false or",
+        ),
+        (
+            {"advanced": {"tolerance": 0}},
+            'advanced.tolerance: 0 is not a tolerance; write "auto", or a number between 0 and 1 such as',
+        ),
+        (
+            {"advanced": {"clear_devices": "true"}},
+            "advanced.clear_devices: 'true' is not a choice; write true, false, or \"missing\"",
+        ),
     ],
 )
 def test_overrides_of_a_model_that_are_refused(keys: dict[str, object], told: str) -> None:
@@ -184,18 +218,21 @@ def test_overrides_of_a_model_that_are_refused(keys: dict[str, object], told: st
 
 def test_libraries_of_ops_are_found_beside_the_file_in_overrides_too() -> None:
     override = {"op_libraries": ["ops.so"]}
-    data = {"device": [{"use": 0, "session": override}], "model": [{"name": "m", "path": "/m", "session": override}]}
+    data = {
+        "device": [{"use": 0, "tensorflow": override}],
+        "model": [{"name": "m", "path": "/m", "tensorflow": override}],
+    }
     settings = parse_settings(data, "config", Path("/base"))
-    assert settings.device[0].session.op_libraries == settings.model[0].session.op_libraries == ("/base/ops.so",)
-    assert settings.model[0].session.model_dump() == {"op_libraries": ("/base/ops.so",)}
+    assert settings.device[0].tensorflow.op_libraries == settings.model[0].tensorflow.op_libraries == ("/base/ops.so",)
+    assert settings.model[0].tensorflow.model_dump() == {"op_libraries": ("/base/ops.so",)}
     plain = parse_settings({"model": [{"name": "m", "path": "/m"}]}, "config", Path("/base"))
-    assert plain.model[0].session.model_dump() == {}
+    assert plain.model[0].tensorflow.model_dump() == {}
 
 
 def test_the_line_of_an_override_is_told(tmp_path: Path) -> None:
-    text = '[[model]]\nname = "m"\npath = "/m"\n\nsession = { jit = 1 }\n'
+    text = '[[model]]\nname = "m"\npath = "/m"\n\ntensorflow = { jit = 1 }\n'
     (line,) = file_mistakes(tmp_path, text)
-    assert line.startswith(":5: model[0].session.jit: 1 is neither true nor false")
+    assert line.startswith(":5: model[0].tensorflow.jit: 1 is neither true nor false")
 
 
 def test_devices_of_a_model() -> None:
@@ -233,9 +270,9 @@ def test_who_connects_is_not_checked_so_only_loopback_addresses_are_listened_on(
     with pytest.raises(InvalidConfig) as caught:
         load_settings(file)
     assert str(caught.value) == (
-        f"{file}:3: [pool] listen[1]: 'tcp://{address}:5555' is no loopback address, and the pool does not yet check"
-        " who connects: whoever reached it could submit jobs;"
-        ' write "tcp://127.0.0.1:5555" or "tcp://[::1]:5555", and let other machines come through `ssh -L`'
+        f"{file}:3: [pool] listen[1]: 'tcp://{address}:5555' is not a loopback address, and the pool does not check"
+        " who connects;"
+        ' write "tcp://127.0.0.1:5555" or "tcp://[::1]:5555", and connect other machines through `ssh -L`'
     )
 
 
@@ -287,7 +324,7 @@ def test_the_largest_allowed_size_is_the_largest_batch() -> None:
         ),
         ({"weight": 0}, "weight: 0 is too small; write more than 0"),
         ({"weight": float("inf")}, "weight: inf is not a number; write one such as 0.5"),
-        ({"max_jobs": 0}, "max_jobs: 0 is too small; write 1 or more"),
+        ({"max_jobs": 0}, 'max_jobs: 0 is not a whole number from 1; write "unlimited", or one such as 1000'),
         ({"max_bytes": "many"}, "max_bytes: 'many' is not a size; write"),
     ],
 )
@@ -304,9 +341,8 @@ def test_the_bounds_of_a_client() -> None:
     assert queue() == queue(client_max_jobs="auto", client_max_bytes="auto") == ("auto", "auto")
     assert queue(client_max_jobs=5, client_max_bytes="1KiB") == (5, 1024)
     assert mistakes({"queue": {"client_max_jobs": 0, "client_max_bytes": "all"}}) == [
-        "config: [queue] client_max_jobs: 0 is not a number of at least one;"
-        ' write "auto", or a whole number such as 1000',
-        'config: [queue] client_max_bytes: \'all\' is not a size; write "auto", or a size such as "512MiB"',
+        'config: [queue] client_max_jobs: 0 is not a whole number from 1; write "auto", or one such as 1000',
+        'config: [queue] client_max_bytes: \'all\' is not a size; write "auto", or one such as "512MiB"',
     ]
 
 
@@ -316,10 +352,10 @@ def test_quarantine_can_be_switched_off() -> None:
     assert line == "config: [quarantine] keep: -1 is too small; write 0 or more"
 
 
-def test_bundles_can_be_kept_in_memory_only() -> None:
-    assert parse_settings({"recorder": {"keep": 0}}, "config", Path("/")).recorder.keep == 0
-    (line,) = mistakes({"recorder": {"max_bytes": "many"}})
-    assert line.startswith("config: [recorder] max_bytes: ")
+def test_crash_reports_can_be_kept_in_memory_only() -> None:
+    assert parse_settings({"crash_reports": {"keep": 0}}, "config", Path("/")).crash_reports.keep == 0
+    (line,) = mistakes({"crash_reports": {"max_bytes": "many"}})
+    assert line.startswith("config: [crash_reports] max_bytes: ")
 
 
 # --- mistakes
@@ -331,7 +367,7 @@ lanes = 3
 [pool]
 lane = 3
 ready = "al"
-[session]
+[tensorflow]
 visible_device_list = "0"
 allow_growth = 1
 device_count = { TPU = 1, CPU = -1 }
@@ -346,7 +382,7 @@ name = "a"
 path = ""
 devices = "all"
 replicas = 2
-memory = "6 gigs"
+device_memory = "6 gigs"
 max_batches = 2
 batch_wait = "soon"
 """
@@ -355,20 +391,19 @@ batch_wait = "soon"
         ":1: lanes: unknown section; 'lanes' is a key of [pool]",
         ":3: [pool] lane: unknown key; did you mean 'lanes'?",
         ":4: [pool] ready: 'al' is not a choice; write 'all' or 'any'",
-        ":6: [session] visible_device_list: a worker sees the GPUs of its slot and no other;"
-        " write `[pool] devices` instead",
-        ":7: [session] allow_growth: 1 is neither true nor false; write true or false, without quotes",
-        ":8: [session] device_count.TPU: 'TPU' is not a choice; write 'CPU' or 'GPU'",
-        ":8: [session] device_count.CPU: -1 is too small; write 0 or more",
+        ":6: [tensorflow] visible_device_list: a worker sees only the GPUs of its slot; set `[pool] devices` instead",
+        ":7: [tensorflow] allow_growth: 1 is neither true nor false; write true or false, without quotes",
+        ":8: [tensorflow] device_count.TPU: 'TPU' is not a choice; write 'CPU' or 'GPU'",
+        ":8: [tensorflow] device_count.CPU: -1 is too small; write 0 or more",
         ":9: queu: unknown section; did you mean 'queue'?",
         ":11: [queue] max_jobs: '2' is not a whole number; write digits only, such as 2",
         f":12: [queue] max_bytes: '2Gb' is not a size; {size}",
         ':13: model[0].path: is missing; write a path, such as path = "models/digits"',
-        ":16: model[1].name: model[0] has the name 'a' too; write another name",
+        ":16: model[1].name: model[0] also has the name 'a'; write another name",
         ":17: model[1].path: is empty; write a text of at least one character",
-        ":19: model[1].replicas: `devices` already says where it is served;"
-        ' leave `replicas` out or write devices = "auto"',
-        f":20: model[1].memory: '6 gigs' is not a size; {size}",
+        ":19: model[1].replicas: `devices` already says where the model is served;"
+        ' leave `replicas` out, or write devices = "auto"',
+        ':20: model[1].device_memory: \'6 gigs\' is not a size; write "auto", or one such as "512MiB"',
         ":21: model[1].max_batches: unknown key; did you mean 'max_batch'?",
         ":22: model[1].batch_wait: 'soon' is not a duration;"
         ' write a number with its unit, such as "60s", "250ms", "2m" or "1h"',
@@ -383,21 +418,21 @@ batch_wait = "soon"
         ("model = [1]", ":1: model[0]: is not a model; write [[model]] above its keys"),
         ("pool.listen = 3", ":1: [pool] listen: 3 is not a list; write a list such as []"),
         (
-            "[session]\ndevice_count = 1",
-            ":2: [session] device_count: 1 is not a table; write one such as { CPU = 1 }",
+            "[tensorflow]\ndevice_count = 1",
+            ":2: [tensorflow] device_count: 1 is not a table; write one such as { CPU = 1 }",
         ),
         (
             '[pool]\ncpu_affinity = ["0-"]',
-            ":2: [pool] cpu_affinity: '0-' is no list of cores;"
+            ":2: [pool] cpu_affinity: '0-' is not a list of cores;"
             ' write false, true, or a list of cores for each CPU worker: ["0-3", "4-7"]',
         ),
         ("[pool]\nlanes = 17", ":2: [pool] lanes: 17 is too large; write 16 or less"),
-        ("[pool]\nspin_us = 20000", ":2: [pool] spin_us: 20000 is too large; write 10000 or less"),
+        ("[advanced]\nspin_us = 20000", ":2: [advanced] spin_us: 20000 is too large; write 10000 or less"),
         ("[pool]\nlanes = 2.0", ":2: [pool] lanes: 2.0 is not a whole number; write digits only, such as 2"),
         ("[pool]\nendpoint = 1", ":2: [pool] endpoint: 1 is not a text; write a text in quotes"),
         (
-            "[session]\nper_process_gpu_memory_fraction = nan",
-            ":2: [session] per_process_gpu_memory_fraction: nan is not a number; write one such as 0.5",
+            "[tensorflow]\nper_process_gpu_memory_fraction = nan",
+            ":2: [tensorflow] per_process_gpu_memory_fraction: nan is not a number; write one such as 0.5",
         ),
         (
             "[restart]\nperiod = 0",
@@ -442,7 +477,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"missing\.toml: cannot be read: No such file or directory; write"):
         load_settings(tmp_path / "missing.toml")
     (tmp_path / "latin.toml").write_bytes(b'x = "\xe4"')
-    with pytest.raises(InvalidConfig, match=r"latin\.toml: is not text in UTF-8 \(at byte 5\)"):
+    with pytest.raises(InvalidConfig, match=r"latin\.toml: is not UTF-8 text \(at byte 5\)"):
         load_settings(tmp_path / "latin.toml")
 
 
@@ -474,10 +509,10 @@ def test_the_state_folder_is_relative_to_the_file_too() -> None:
 
 
 def test_libraries_of_ops_are_relative_to_the_file_too() -> None:
-    session = parse_settings({"session": {"op_libraries": ["ops.so", "/b.so"]}}, "config", Path("/base")).session
+    session = parse_settings({"tensorflow": {"op_libraries": ["ops.so", "/b.so"]}}, "config", Path("/base")).tensorflow
     assert session.op_libraries == ("/base/ops.so", "/b.so")
-    (line,) = mistakes({"session": {"op_libraries": [""]}})
-    assert line.startswith("config: [session] op_libraries")
+    (line,) = mistakes({"tensorflow": {"op_libraries": [""]}})
+    assert line.startswith("config: [tensorflow] op_libraries")
 
 
 def test_the_tensors_and_tags_of_a_model() -> None:
@@ -513,3 +548,20 @@ def test_silence_is_longer_than_some_heartbeats() -> None:
     )
     (line,) = mistakes({"health": {"heartbeat": "2s", "silent_after": "5s"}})
     assert line == "config: [health] silent_after: 5 s is less than three heartbeats of 2 s; write 6 s or more"
+
+
+@pytest.mark.parametrize(("former", "now"), RENAMED.items())
+def test_a_former_name_is_told_the_new_one(tmp_path: Path, former: str, now: str) -> None:
+    section, _, key = former.partition(" ")
+    required = {"[[device]]": "use = 0\n", "[[model]]": 'name = "m"\npath = "stub:echo"\n'}.get(section, "")
+    text = f"{section}\n{required}{key or 'max_bytes'} = 1\n"
+    (told,) = file_mistakes(tmp_path, text)
+    place = f"{section.strip('[]')}[0].{key}" if required else former if key else former.strip("[]")
+    line = text.count("\n") if key else 1
+    assert told == f":{line}: {place}: has a new name; write {now.removeprefix(section + ' ')}"
+    section, _, key = now.partition(" ")
+    tables: dict[str, Any] = {"[[model]]": ModelSection, "[[device]]": DeviceSection}
+    table = tables.get(section, Settings)
+    path = key if required else f"{section.strip('[]')}.{key}".strip(".")
+    for part in path.split("."):
+        table = table.model_fields[part].annotation  # KeyError: no key of today

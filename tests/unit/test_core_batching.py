@@ -1,11 +1,13 @@
 """Which jobs run together: across clients, as many rows as fit, nobody late for the sake of company."""
 
+from typing import Any
+
 import pytest
-from simulation.driver import Driver, JobDone, RunBatch, Succeeded, every, one, payloads
 
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.signatures import DEFAULT_SIGNATURE
+from simulation.driver import Driver, JobDone, RunBatch, Succeeded, every, one, payloads
 
 
 def jobs_of(run: RunBatch) -> list[int]:
@@ -27,7 +29,7 @@ def freed(driver: Driver) -> RunBatch:
     return one(driver.done(driver.running()[0]), RunBatch)
 
 
-def learn(driver: Driver, **seconds: float) -> None:
+def learn(driver: Driver, **seconds: Any) -> None:
     """Batches of `rows8` rows have taken so many seconds each, often enough to be believed."""
     for rows, taken_s in seconds.items():
         for _ in range(3):

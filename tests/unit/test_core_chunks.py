@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulation.driver import AnswerJob, Did, Driver, JobDone, RunBatch, every, one
-from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -19,6 +17,8 @@ from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
 from pool.wire.unpacking import Unpacking
+from simulation.driver import AnswerJob, Did, Driver, JobDone, RunBatch, every, one
+from simulation.plans import model_info
 
 EIGHT = {"m": ModelPolicy(max_batch=8)}
 
@@ -196,7 +196,7 @@ def test_rows_that_come_back_otherwise_give_it_back() -> None:
     run = one(driver.submit(weight=4), RunBatch)
     did = driver.done(run, told.RowsChanged("3 rows where 4 were fed"))
     assert given_back(did) == (Unpacking.NOT_TAKEN, True)
-    assert "not batched any more" in one(did, do.Notice).text
+    assert "no longer batched" in one(did, do.Notice).text
     assert given_back(driver.submit(weight=2)) == (Unpacking.NOT_TAKEN, False)
 
 
@@ -555,12 +555,16 @@ def test_all_of_them_are_cancelled_as_any_job() -> None:
     assert not every(driver.log, do.UnpackChunk)
 
 
-def test_a_member_of_what_is_no_chunk_is_the_job() -> None:
+def test_what_is_no_chunk_has_no_member() -> None:
+    """Its client is owed an answer all the same, or what is kept of it would stay."""
     driver = Driver(["m"]).serve()
     driver.submit()
     driver.submit()
     cancel_a_member(driver, 2)
-    assert driver.machine.answered == {"cancelled": 1}
+    for number in (1, 2):
+        driver.done(driver.run_of(number))
+        assert driver.result(number)
+    assert nothing_is_left(driver)
 
 
 def test_an_answer_and_a_story() -> None:

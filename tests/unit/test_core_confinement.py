@@ -1,11 +1,10 @@
 """A client whose job was quarantined is kept to the slot where that happened, so that the others' slots live."""
 
-from simulation.driver import Driver, RunBatch, every, one
-
 from pool.core.fleet import Slot, SlotState
 from pool.core.policy import ModelPolicy
 from pool.core.trial.confinement import CONFINED_S, MOST_CONFINED, Confinement
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, every, one
 
 EVIL, GOOD = b"evil", b"good"
 
@@ -56,7 +55,7 @@ def test_its_jobs_wait_while_that_slot_comes_up_and_tell_why() -> None:
     actions = driver.submit(client=EVIL)
     assert not [action for action in actions if isinstance(action, RunBatch)]
     (job,) = driver.machine.backlog.jobs.values()
-    assert f"kept to slot:{cell}, where a job of this client was quarantined or hung" in "; ".join(job.told())
+    assert f"runs only in slot:{cell}, where a job of this client was quarantined or hung" in "; ".join(job.told())
     driver.pass_time(1.0)
     driver.up(cell)
     assert driver.run_of(job.number).slot == cell

@@ -1,18 +1,20 @@
 """Jobs that come again because a pool did not answer them."""
 
+from typing import Any
+
 import pytest
-from simulation.driver import Driver, JobDone, RunBatch, payloads
 
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
+from simulation.driver import Driver, JobDone, RunBatch, payloads
 
 STOP = told.StopAsked("SIGTERM came")
 
 
-def started(*models: str, **options: object) -> Driver:
+def started(*models: str, **options: Any) -> Driver:
     """A pool whose workers still load."""
-    driver = Driver(list(models) or ["m"], **options)  # type: ignore[arg-type]
+    driver = Driver(list(models) or ["m"], **options)
     driver.start()
     driver.hello(0)
     return driver
@@ -25,11 +27,11 @@ def test_it_is_run_and_says_how_often_it_was_tried() -> None:
     outcome = driver.answers()[1]
     assert isinstance(outcome, JobDone)
     assert outcome.timeline.attempts == 2
-    story = driver.machine.explain("1")
-    assert story is not None
-    assert "came again: it was sent before and got no answer; the pool ended unexpectedly once while it held it" in str(
-        story["story"]
-    )
+    history = driver.machine.explain("1")
+    assert history is not None
+    assert (
+        "came again: it was sent before and got no answer; the pool ended unexpectedly once while it held the job"
+    ) in str(history["history"])
 
 
 def test_who_has_seen_too_many_pools_end_is_not_taken_in_again() -> None:
@@ -40,7 +42,7 @@ def test_who_has_seen_too_many_pools_end_is_not_taken_in_again() -> None:
     assert driver.result(1)
     for number in (2, 3):
         assert driver.fault(number) is Fault.WORKER_LOST
-    assert "3 times of 3 at most ([queue] max_attempts)" in driver.failed(2).text
+    assert "3 times while it held the job; 3 are allowed ([queue] max_attempts)" in driver.failed(2).text
 
 
 def test_the_end_of_a_pool_counts_as_the_death_of_a_worker_does() -> None:

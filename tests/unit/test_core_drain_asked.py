@@ -1,12 +1,12 @@
 """A slot is taken out of service because somebody asked for it, and comes back when somebody asks for that."""
 
 import pytest
-from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, every, one
 
 
 def test_what_runs_is_finished_and_the_slot_stays_empty() -> None:
@@ -34,7 +34,7 @@ def test_jobs_that_no_other_slot_can_run_are_refused_and_the_pool_lives_on() -> 
     driver.done(driver.run_of(1))
     driver.die(0, "exit status 0")
     assert driver.fault(2) is Fault.WORKER_LOST
-    assert "slot 0 is STOPPED: its drain was asked for" in driver.failed(2).text
+    assert "slot 0 is STOPPED: drain requested" in driver.failed(2).text
     driver.submit()
     assert driver.fault(3) is Fault.WORKER_LOST, "at once"
     assert every(driver.log, do.PoolStopped) == []
@@ -65,7 +65,7 @@ def test_one_that_is_not_up_is_not_waited_for(state: str) -> None:
     assert len(every(driver.log, do.PoolReady)) == 1, "it is not waited for any more"
 
 
-def test_a_worker_that_dies_while_it_drains_has_no_successor() -> None:
+def test_a_worker_that_dies_while_it_drains_has_no_replacement() -> None:
     driver = Driver(["m"], ["m"]).serve()
     driver.submit(device="slot:0")
     driver.feed(told.DrainAsked(0))
@@ -85,10 +85,10 @@ def test_the_pool_ends_as_ever_with_a_slot_drained() -> None:
 def test_who_cannot_be_drained() -> None:
     driver = Driver(["m"], [], ["m"]).serve()
     driver.give_up(2, "exit status 72 WRONG_DEVICES")
-    cannot = driver.machine.fleet.turnover.cannot_drain
+    cannot = driver.machine.fleet.replacements.cannot_drain
     assert cannot(0) is None
     assert cannot(1) == "no model is placed in slot 1"
-    assert str(cannot(2)).startswith("slot 2 is FATAL already: ")
+    assert str(cannot(2)).startswith("slot 2 is already FATAL: ")
     assert cannot(3) == "there is no slot 3; the last is 2"
     for slot in (-1, 1, 2, 3):
         assert driver.feed(told.DrainAsked(slot)) == []

@@ -1,9 +1,8 @@
-"""What people are told: a job's story, the jobs of late, what each model has and costs."""
+"""What people are told: a job's history, the jobs of late, what each model has and costs."""
 
 import json
 
 import pytest
-from simulation.driver import BatchDone, Driver, Succeeded
 
 from pool.core import events as told
 from pool.core.explain import MOST_LISTED
@@ -11,13 +10,14 @@ from pool.core.history import MOST_DONE, MOST_FAILED
 from pool.core.jobs import MOST_NOTES
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
+from simulation.driver import BatchDone, Driver, Succeeded
 
 
 def explained(driver: Driver, about: int) -> dict[str, object]:
-    story = driver.machine.explain(str(about))
-    assert story is not None
-    assert json.loads(json.dumps(story)) == story, "plain values"
-    return story
+    history = driver.machine.explain(str(about))
+    assert history is not None
+    assert json.loads(json.dumps(history)) == history, "plain values"
+    return history
 
 
 def listed(driver: Driver) -> list[int]:
@@ -32,12 +32,12 @@ def test_a_job_that_is_done_has_its_whole_way_told() -> None:
     driver.now += 0.25
     run = driver.running()[0]
     driver.feed(BatchDone(0, 1, run.lane, run.batch, (Succeeded("answer"),), run_s=0.2, fetch_s=0.01))
-    story = explained(driver, 1)
-    assert (story["job"], story["client"], story["client_job"], story["model"]) == (1, 7, 77, "m")
-    assert (story["rows"], story["priority"], story["device"], story["state"]) == (3, 5, "slot:0", "DONE")
-    assert (story["timeout_s"], story["bytes"], story["runs"]) == (9.0, 12, 1)
-    assert story["story"] == ["0.000 s leased to slot 0 incarnation 1 in batch 1 of 3 rows", "0.250 s DONE"]
-    timeline = story["timeline"]
+    history = explained(driver, 1)
+    assert (history["job"], history["client"], history["client_job"], history["model"]) == (1, 7, 77, "m")
+    assert (history["rows"], history["priority"], history["device"], history["state"]) == (3, 5, "slot:0", "DONE")
+    assert (history["timeout_s"], history["bytes"], history["runs"]) == (9.0, 12, 1)
+    assert history["history"] == ["0.000 s leased to slot 0 incarnation 1 in batch 1 of 3 rows", "0.250 s DONE"]
+    timeline = history["timeline"]
     assert isinstance(timeline, dict)
     assert timeline["run_s"] == 0.2
     assert timeline["fetch_s"] == 0.01
@@ -51,7 +51,7 @@ def test_a_job_that_waits_is_told_of_too() -> None:
     driver.submit()
     assert [explained(driver, number)["state"] for number in (1, 2)] == ["LEASED", "QUEUED"]
     assert explained(driver, 2)["timeline"] is None
-    assert explained(driver, 2)["story"] == []
+    assert explained(driver, 2)["history"] == []
     assert explained(driver, 2)["rows"] is None
 
 
@@ -62,9 +62,9 @@ def test_a_job_that_lost_its_worker_and_failed_has_each_step_told() -> None:
     driver.pass_time(1.0)
     driver.up(0)
     driver.done(driver.running()[0], told.Failed(Fault.MODEL_FAILED, "boo"))
-    story = explained(driver, 1)
-    assert (story["state"], story["runs"]) == ("FAILED", 2)
-    lines = story["story"]
+    history = explained(driver, 1)
+    assert (history["state"], history["runs"]) == ("FAILED", 2)
+    lines = history["history"]
     assert isinstance(lines, list)
     assert [word in line for word, line in zip(("slot 0", "SIGSEGV", "slot 0", "FAILED"), lines, strict=True)]
     assert "incarnation 2" in lines[2]
@@ -124,7 +124,7 @@ def test_the_story_of_a_job_in_a_thousand_pieces_is_short() -> None:
     while driver.running():
         driver.done(driver.running()[0])
         driver.log = driver.log[-4:]
-    lines = explained(driver, 1)["story"]
+    lines = explained(driver, 1)["history"]
     assert isinstance(lines, list)
     assert len(lines) == MOST_NOTES + 2
     assert f"… {200 - MOST_NOTES} more …" in lines

@@ -1,11 +1,11 @@
 """Clients share a model's rows, models share a device's time by weight, and nobody saves anything up."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
-from simulation.driver import Driver, payloads
 
 from pool.core.policy import ModelPolicy
+from simulation.driver import Driver, payloads
 
 ROW_S = 0.01
 
@@ -16,7 +16,7 @@ class Shop:
     def __init__(self, **models: ModelPolicy) -> None:
         self.driver = Driver(tuple(models), max_jobs=100_000, default_timeout_s=1e6, models=models).serve()
         self.rows: Counter[bytes] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._jobs: dict[object, tuple[bytes, str, int]] = {}
         self._number = 0
 

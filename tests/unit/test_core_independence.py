@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from simulation.driver import Driver, every
-from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -15,6 +14,8 @@ from pool.wire.codec import MAX_HEADER_BYTES, pack
 from pool.wire.independence import Batching, Judgement, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
 from pool.wire.worker_messages import SessionSettings, Welcome
+from simulation.driver import Did, Driver, every
+from simulation.plans import model_info
 
 S = DEFAULT_SIGNATURE
 WELCOME = Welcome(2, 0, 1.0, SessionSettings(True, 0.0, True, False, 0, 0, {}, False), ())
@@ -173,7 +174,7 @@ def test_people_are_told_why() -> None:
     assert rows.told(S, ("y",)).startswith("in batches")
     rows.answered(S, 7)
     rows.compared("files", S, ("y",), "apart", True)
-    assert rows.told(S, ("y",)).endswith("depend on each other: apart; 7 answers of joined rows had been given")
+    assert rows.told(S, ("y",)).endswith("depend on each other: apart; 7 answers of joined rows were already sent")
 
 
 # --- in the core ------------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class Proving(Driver):
         trials = {S: Trial(outputs=("y",))}
         return tuple(replace(model_info(name), identity=self.files, trials=trials) for name in models)
 
-    def compared(self, differs: str = "", *, identity: str = "files", slot: int = 0) -> list[do.Action]:
+    def compared(self, differs: str = "", *, identity: str = "files", slot: int = 0) -> list[Did]:
         compared = RowsCompared("m", identity, S, ("y",), differs, True)
         return self.feed(told.WorkerCompared(slot, self.incarnation(slot), compared))
 
@@ -197,8 +198,8 @@ class Proving(Driver):
             self.compared()
 
 
-def proving(slots: int = 1, **policy: object) -> Proving:
-    made = Proving(*[["m"]] * slots, models={"m": ModelPolicy(max_batch=4, batching=Batching.AUTO, **policy)})  # type: ignore[arg-type]
+def proving(slots: int = 1, **policy: Any) -> Proving:
+    made = Proving(*[["m"]] * slots, models={"m": ModelPolicy(max_batch=4, batching=Batching.AUTO, **policy)})
     made.serve()
     return made
 

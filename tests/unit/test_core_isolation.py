@@ -4,13 +4,13 @@ import math
 from itertools import pairwise
 
 import pytest
-from simulation.driver import Driver, RunBatch, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.core.queue.models import FIRST_PATIENCE_S
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, Succeeded, every, one
 
 
 def last_run(driver: Driver) -> RunBatch:
@@ -160,7 +160,7 @@ def test_rows_that_change_mark_the_signature_and_the_jobs_run_alone() -> None:
     driver = Driver(["m"]).serve()
     run = batch_of(driver, 1, 2)
     actions = driver.done(run, told.RowsChanged("2 rows of 3"), told.RowsChanged("2 rows of 3"))
-    assert "not batched any more: 2 rows of 3" in one(actions, do.Notice).text
+    assert "no longer batched: 2 rows of 3" in one(actions, do.Notice).text
     assert (spans(last_run(driver)), last_run(driver).by_rows) == ([("payload 2", 0, 1)], False)
     driver.done(last_run(driver))
     assert spans(last_run(driver)) == [("payload 3", 0, 2)]
@@ -249,8 +249,8 @@ def test_without_memory_halves_are_tried_until_they_fit_and_all_are_right() -> N
     assert driver.machine.answered == {"done": 33}
     notices = [notice.text for notice in every(driver.log, do.Notice)]
     assert [text.partition(": ")[2] for text in notices] == [
-        "no memory for 32 rows, 16 are tried now",
-        "no memory for 16 rows, 8 are tried now",
+        "no memory for 32 rows; 16 are tried next",
+        "no memory for 16 rows; 8 are tried next",
     ]
 
 

@@ -3,14 +3,14 @@
 import math
 
 import pytest
-from simulation.driver import AnswerJob, Driver, JobDone, PartToRun, RunBatch, Succeeded, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.wire.faults import Fault
+from simulation.driver import AnswerJob, Did, Driver, JobDone, PartToRun, RunBatch, Succeeded, every, one, payloads
 
 
-def runs(actions: list[do.Action]) -> list[object]:
+def runs(actions: list[Did]) -> list[object]:
     return [payloads(run)[0] for run in every(actions, RunBatch)]
 
 
@@ -124,7 +124,7 @@ def test_a_queued_job_is_answered_at_its_deadline() -> None:
     assert driver.pass_time(2.999) == []
     answer = one(driver.pass_time(0.001), AnswerJob)
     assert (answer.job, driver.fault(2)) == (2, Fault.DEADLINE_EXCEEDED)
-    assert "ended in the queue, 3 s after the job came" in driver.failed(2).text
+    assert "ended in the queue, after 3 s" in driver.failed(2).text
     assert every(driver.done(driver.run_of(1)), RunBatch) == [], "an expired job must not reach the device"
 
 
@@ -246,7 +246,7 @@ def test_more_bytes_than_max_bytes_are_refused_until_there_is_room() -> None:
     driver.submit(size_bytes=40)
     driver.submit(size_bytes=1)
     assert driver.fault(3) is Fault.OVERLOADED
-    assert "[queue] max_bytes = 100" in driver.failed(3).text
+    assert "[queue] max_bytes (100 B)" in driver.failed(3).text
     driver.feed(told.JobCancelled(b"client", 2))
     assert every(driver.submit(size_bytes=40), AnswerJob) == []
 

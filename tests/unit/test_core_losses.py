@@ -1,16 +1,16 @@
 """What becomes of the jobs when their worker dies, lies, or cannot be killed."""
 
 import pytest
-from simulation.driver import AnswerJob, BatchDone, Driver, JobDone, RunBatch, Succeeded, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
+from simulation.driver import AnswerJob, BatchDone, Did, Driver, JobDone, RunBatch, Succeeded, every, one, payloads
 
 
-def run_first(actions: list[do.Action]) -> list[object]:
+def run_first(actions: list[Did]) -> list[object]:
     return [payloads(run)[0] for run in every(actions, RunBatch)]
 
 
@@ -59,18 +59,18 @@ def test_a_job_that_has_killed_as_many_workers_as_it_may_is_quarantined_with_its
     driver.now += 0.25
     actions = driver.die(driver.run_of(1).slot, "SIGABRT")
     assert driver.fault(1) is Fault.QUARANTINED
-    story = (
+    history = (
         "0.000 s leased to slot 0 incarnation 1 as batch 1; "
         "0.250 s lost: slot 0 incarnation 1 died: SIGSEGV; "
         "0.250 s leased to slot 1 incarnation 1 as batch 2; "
         "0.500 s lost: slot 1 incarnation 1 died: SIGABRT"
     )
     assert driver.failed(1).text == (
-        f"2 of 2 attempts ended with their worker, the last with this job alone in it; {story}"
+        f"2 of 2 attempts ended with their worker, the last with this job alone in it; {history}"
     )
     kept = one(actions, do.KeepJob)
     assert (kept.model, kept.rows, kept.payload) == ("m", None, "payload 1")
-    assert kept.story.splitlines() == story.split("; ")
+    assert kept.history.splitlines() == history.split("; ")
 
 
 @pytest.mark.parametrize(("lanes", "fault"), [(1, Fault.QUARANTINED), (2, Fault.WORKER_LOST)])

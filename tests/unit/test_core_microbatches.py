@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from simulation.driver import BatchDone, Driver, RunBatch, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
+from simulation.driver import BatchDone, Did, Driver, RunBatch, Succeeded, every, one
 
 ROW_S = 0.0001  # so that 20 rows are 2 ms, which a lane may be given at once
 FOUR = {"m": ModelPolicy(max_batch=4)}
@@ -21,7 +21,7 @@ class WithHandler(Driver):
         return tuple(replace(info, handler="mine:Handler") for info in super().infos(models))
 
 
-def done(driver: Driver, run: RunBatch, row_s: float = ROW_S) -> list[do.Action]:
+def done(driver: Driver, run: RunBatch, row_s: float = ROW_S) -> list[Did]:
     """The run comes back after as long as its rows take."""
     driver.pass_time(row_s * run.pad_to)
     outcomes = tuple(Succeeded((part.payload, part.start, part.stop)) for part in run.parts)
@@ -163,7 +163,7 @@ def test_where_memory_runs_out_less_is_fed_at_once() -> None:
     assert tried == [(20, 20, 4), (10, 10, 2), (10, 10, 2)]
     assert driver.machine.answered == {"done": 2}
     notices = [notice.text.partition(": ")[2] for notice in every(driver.log, do.Notice)]
-    assert notices == ["no memory for 4 rows, 2 are tried now"]
+    assert notices == ["no memory for 4 rows; 2 are tried next"]
 
 
 def test_a_job_that_would_be_one_batch_is_fed_as_memory_has_room() -> None:

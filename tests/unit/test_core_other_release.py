@@ -1,26 +1,27 @@
 """Workers of another release than the pool, as after an upgrade of the files under it: no crash, and no hurry."""
 
 import random
+from typing import Any
 
 import pytest
-from simulation.driver import Driver, ended, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import ALIVE, Role, SlotState
 from pool.wire.faults import Fault
+from simulation.driver import Did, Driver, ended, every, one
 
 WHY = "exit status 77 OTHER_RELEASE: restart the pool"
 OTHER = told.Death(WHY, restartable=True, last_output=("protocol version 8",), untouched=True, other_release=True)
 PAUSE_S = 60.0
 
 
-def refuse(driver: Driver, slot: int) -> list[do.Action]:
+def refuse(driver: Driver, slot: int) -> list[Did]:
     """The worker that is being started there says that it is of another release."""
     return driver.feed(told.WorkerExited(slot, driver.incarnation(slot), OTHER))
 
 
-def replaced(*placement: list[str], **policy: object) -> Driver:
+def replaced(*placement: list[str], **policy: Any) -> Driver:
     """All slots served; the worker of slot 1 has died, and the next one is of another release."""
     driver = Driver(*(placement or (["m"], ["m"])), **policy).serve()
     driver.die(1)
@@ -179,10 +180,10 @@ def test_one_that_comes_while_the_pool_stops_is_the_last() -> None:
     assert driver.fault(1) is Fault.POOL_STOPPING
 
 
-def test_a_successor_of_another_release_leaves_who_serves() -> None:
+def test_a_replacement_of_another_release_leaves_who_serves() -> None:
     driver = Driver(["m"], ["m"]).serve()
     driver.feed(told.RestartAsked(0))
-    assert one(driver.log, do.SpawnSuccessor).incarnation == 2
+    assert one(driver.log, do.SpawnReplacement).incarnation == 2
     driver.feed(told.WorkerSpawned(0, 2, 1002))
     (failed,) = ended(driver.feed(told.WorkerExited(0, 2, OTHER)), Role.REPLACEMENT)
     assert failed.reason == WHY
@@ -205,7 +206,7 @@ def test_a_standby_of_another_release_is_tried_at_long_intervals() -> None:
 def test_whatever_comes_between_every_job_ends_and_nobody_is_given_up_for_it(seed: int) -> None:
     """Workers come and go at random, most of them of another release; the driver checks the core's books each time."""
     rng = random.Random(seed)
-    slow = dict.fromkeys(("import_timeout_s", "stop_timeout_s", "kill_timeout_s"), 1e6)
+    slow: dict[str, Any] = dict.fromkeys(("import_timeout_s", "stop_timeout_s", "kill_timeout_s"), 1e6)
     driver = Driver(["a"], ["a", "b"], ["b"], standby=rng.random() < 0.3, restart_intensity=1000, **slow)
     driver.start()
     submitted = refused = 0

@@ -1,13 +1,15 @@
 """Overload is an answer: what has no room, or no time, is told so at once and not after its timeout."""
 
+from typing import Any
+
 import pytest
-from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.core.queue.costs import STALE_S
 from pool.wire.faults import Fault
+from simulation.driver import AnswerJob, Did, Driver, JobDone, RunBatch, every, one
 
 
 def taken_in(driver: Driver, *, client: bytes = b"client", most: int = 1000, size_bytes: int = 1) -> int:
@@ -18,13 +20,13 @@ def taken_in(driver: Driver, *, client: bytes = b"client", most: int = 1000, siz
     return most
 
 
-def refusal(actions: list[do.Action]) -> do.JobFailed:
+def refusal(actions: list[Did]) -> do.JobFailed:
     outcome = one(actions, AnswerJob).outcome
     assert isinstance(outcome, do.JobFailed)
     return outcome
 
 
-def learned(seconds: float, **policy: object) -> Driver:
+def learned(seconds: float, **policy: Any) -> Driver:
     """One lane, and jobs without rows that have taken so long."""
     driver = Driver(["m"], **policy).serve()
     for _ in range(3):
@@ -55,22 +57,25 @@ def test_a_model_s_bytes_are_bounded_too() -> None:
     driver.submit(size_bytes=60)
     failed = refusal(driver.submit(size_bytes=50))
     assert failed.fault is Fault.OVERLOADED
-    assert "its max_bytes = 100 has no room for 50 more" in failed.text
+    assert failed.text == "model m has 60 B in the queue or running; 50 B more would exceed its max_bytes (100 B)"
     assert every(driver.submit("other", size_bytes=50), AnswerJob) == []
 
 
 def test_a_client_has_the_bound_that_is_configured() -> None:
     driver = Driver(["m"], client_max_jobs=5, client_max_bytes=100).serve()
     assert taken_in(driver, client=b"a") == 5
-    assert "[queue] client_max_jobs = 5" in driver.failed(6).text
+    assert (
+        "this client has 5 jobs in the queue or running; 1 more would exceed [queue] client_max_jobs (5)"
+        in driver.failed(6).text
+    )
     assert taken_in(driver, client=b"b", size_bytes=40) == 2
-    assert "[queue] client_max_bytes = 100" in driver.failed(9).text
+    assert "[queue] client_max_bytes (100 B)" in driver.failed(9).text
 
 
 def test_one_client_alone_leaves_a_ninth_for_whoever_comes() -> None:
     driver = Driver(["m"], max_jobs=90).serve()
     assert taken_in(driver, client=b"greedy") == 80
-    assert "is for others" in driver.failed(81).text
+    assert "1 more would exceed its share of [queue] max_jobs (80)" in driver.failed(81).text
     assert taken_in(driver, client=b"modest", most=8) == 8
 
 
@@ -95,10 +100,10 @@ def test_a_client_may_send_one_job_that_needs_nearly_all_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"client_max_bytes": 50}, {"models": {"m": ModelPolicy(max_bytes=50)}}])
-def test_what_no_bound_will_ever_have_room_for_is_the_caller_s_mistake(bound: dict[str, object]) -> None:
+def test_what_no_bound_will_ever_have_room_for_is_the_caller_s_mistake(bound: dict[str, Any]) -> None:
     failed = refusal(Driver(["m"], **bound).serve().submit(size_bytes=51))
     assert failed.fault is Fault.INVALID_INPUT
-    assert "never has room" in failed.text
+    assert "the job is too large: 51 B exceeds " in failed.text
     assert failed.retry_after_s is None
 
 
@@ -136,7 +141,7 @@ def test_a_job_that_cannot_be_done_in_time_is_told_so_at_once_and_when_it_would_
     driver = learned(2.0)
     failed = refusal(driver.submit(timeout_s=1.0))
     assert failed.fault is Fault.DEADLINE_EXCEEDED
-    assert "done 2 s after it came at the earliest, and its timeout is 1 s" in failed.text
+    assert "take at least 2 s, but its timeout is 1 s" in failed.text
 
 
 def test_the_client_s_own_jobs_that_wait_count_and_those_of_others_do_not() -> None:
@@ -145,7 +150,7 @@ def test_the_client_s_own_jobs_that_wait_count_and_those_of_others_do_not() -> N
         driver.submit()
     failed = refusal(driver.submit(timeout_s=6.5))
     assert failed.fault is Fault.DEADLINE_EXCEEDED
-    assert "done 8 s" in failed.text, "one runs, two wait, and then this one"
+    assert "at least 8 s" in failed.text, "one runs, two wait, and then this one"
     assert every(driver.submit(timeout_s=6.5, client=b"other"), AnswerJob) == []
     assert every(driver.submit(timeout_s=6.5, priority=1), AnswerJob) == [], "it goes before them"
 
@@ -173,7 +178,7 @@ def test_nobody_is_refused_by_what_another_model_s_runs_usually_take() -> None:
     driver.submit("other")
     assert every(driver.submit(timeout_s=1.0), AnswerJob) == []
     failed = refusal(driver.submit(timeout_s=0.02))
-    assert "done 0.0" in failed.text, "two of its own at 0.01 s each, after the 0.02 s that the other takes at least"
+    assert "at least 0.0" in failed.text, "two of its own at 0.01 s each, after the 0.02 s that the other takes"
 
 
 def test_what_runs_is_held_against_nobody_when_its_costs_are_old() -> None:
@@ -206,7 +211,7 @@ def test_a_job_that_has_become_hopeless_in_the_queue_is_not_sent_to_the_device()
     driver.now += 3.0  # slower than ever before
     assert every(driver.done(driver.run_of(4)), RunBatch) == []
     assert driver.fault(5) is Fault.DEADLINE_EXCEEDED
-    assert "at the earliest" in driver.failed(5).text
+    assert "it would take at least" in driver.failed(5).text
 
 
 def test_failures_teach_no_costs() -> None:

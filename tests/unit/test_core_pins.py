@@ -1,9 +1,9 @@
 """Jobs that ask for a device run there or nowhere. Slots 0 and 1 are on gpu:0, 2 and 3 on gpu:1."""
 
 import pytest
-from simulation.driver import Driver, RunBatch, every, one, payloads
 
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
 
 def slots(driver: Driver) -> list[int]:
@@ -57,7 +57,7 @@ def test_a_device_that_is_none_is_refused_and_the_choices_are_told() -> None:
     driver = Driver(["m"], ["m"], ["m"], ["other"]).serve()
     assert every(driver.submit(device="gpu:7"), RunBatch) == []
     assert driver.fault(1) is Fault.INVALID_INPUT
-    assert driver.failed(1).text == "device 'gpu:7' is no device of this pool; the model is on: gpu:0, gpu:1"
+    assert driver.failed(1).text == "device 'gpu:7' is not a device of this pool; the model is on: gpu:0, gpu:1"
 
 
 def test_a_device_without_the_model_is_refused_and_the_choices_are_told() -> None:

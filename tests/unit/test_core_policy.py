@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,8 @@ from pool.wire.worker_messages import Phase
 steady = settings(deadline=None, derandomize=True, database=None)
 
 
-def history(seed: int = 0, **policy: float) -> RestartHistory:
-    return RestartHistory(Policy(**policy), random.Random(seed))  # type: ignore[arg-type]
+def history(seed: int = 0, **policy: Any) -> RestartHistory:
+    return RestartHistory(Policy(**policy), random.Random(seed))
 
 
 def pause_after(deaths: RestartHistory, now: float) -> float | None:

@@ -1,18 +1,17 @@
 """The policy changes while the core runs: what comes is decided by the new one, what was decided stays."""
 
 from dataclasses import replace
+from typing import Any
 
-from simulation.driver import Driver, RunBatch, every, one
-
-from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
+from simulation.driver import Did, Driver, RunBatch, every, one
 
 
-def change(driver: Driver, **policy: object) -> list[do.Action]:
-    return driver.feed(told.PolicyChanged(replace(driver.policy, **policy)))  # type: ignore[arg-type]
+def change(driver: Driver, **policy: Any) -> list[Did]:
+    return driver.feed(told.PolicyChanged(replace(driver.policy, **policy)))
 
 
 def test_a_lower_bound_refuses_only_new_jobs() -> None:

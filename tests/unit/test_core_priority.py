@@ -1,13 +1,13 @@
 """Who is first: the higher priority; but whoever has waited longest gets one batch of sixteen."""
 
 import pytest
-from simulation.driver import Driver, RunBatch, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.dispatch import OLDEST_EVERY
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
 
 def order(driver: Driver) -> list[int]:

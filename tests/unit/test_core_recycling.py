@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from simulation.driver import Driver, every
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
+from simulation.driver import Driver, every
 
 AGE_S = 3600.0
-ALONE: dict[str, Any] = {"successor": "never"}
+ALONE: dict[str, Any] = {"replacement": "never"}
 
 
 def away(driver: Driver) -> list[int]:
@@ -65,7 +65,7 @@ def test_by_memory() -> None:
     driver.feed(told.WorkerMeasured(1, 1, 1100 << 20))
     driver.pass_time(6.0)
     assert away(driver) == [1]
-    assert "it holds 1100 MiB of memory ([recycle] memory)" in driver.reason(1)
+    assert "it holds 1.1 GiB of memory ([recycle] host_memory)" in driver.reason(1)
 
 
 def test_the_only_slot_of_a_model_goes_only_while_nobody_asks_for_it() -> None:

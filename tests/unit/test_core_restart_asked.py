@@ -1,26 +1,26 @@
 """A slot gets a new worker because somebody asked for it: nothing is lost, and what was FATAL is tried again.
 
-Where its successor gets ready first, that is `test_core_successor`.
+Where its replacement gets ready first, that is `test_core_replacement`.
 """
 
 import pytest
-from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState, WorkerState
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, every, one
 
 
 def come_back(driver: Driver, slot: int) -> None:
-    """The worker obeys, and its successor comes up."""
+    """The worker obeys, and its replacement comes up."""
     driver.die(slot, "exit status 0")
     assert driver.state(slot) is SlotState.STARTING, "without a pause"
     driver.up(slot)
 
 
 def test_an_idle_worker_is_replaced_at_once() -> None:
-    driver = Driver(["m"], ["m"], successor="never").serve()
+    driver = Driver(["m"], ["m"], replacement="never").serve()
     actions = driver.feed(told.RestartAsked(0))
     assert one(actions, do.StopWorker).slot == 0
     come_back(driver, 0)
@@ -30,7 +30,7 @@ def test_an_idle_worker_is_replaced_at_once() -> None:
 
 
 def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards() -> None:
-    driver = Driver(["m"], successor="never").serve()
+    driver = Driver(["m"], replacement="never").serve()
     for _ in range(3):
         driver.submit()
     first = driver.run_of(1)
@@ -47,7 +47,7 @@ def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards
 
 
 def test_a_worker_that_dies_meanwhile_is_replaced_all_the_same() -> None:
-    driver = Driver(["m"], successor="never").serve()
+    driver = Driver(["m"], replacement="never").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
     come_back(driver, 0)
@@ -56,7 +56,7 @@ def test_a_worker_that_dies_meanwhile_is_replaced_all_the_same() -> None:
 
 
 def test_a_run_that_nobody_waits_for_does_not_hold_up_a_restart() -> None:
-    driver = Driver(["m"], successor="never").serve()
+    driver = Driver(["m"], replacement="never").serve()
     driver.submit(timeout_s=1.0)
     assert every(driver.feed(told.RestartAsked(0)), do.KillWorker) == []
     driver.pass_time(1.1)
@@ -97,7 +97,7 @@ def test_one_that_is_not_up_yet_begins_anew(state: str) -> None:
 
 def test_what_cannot_be_restarted_says_why() -> None:
     driver = Driver(["m"], []).serve()
-    cannot = driver.machine.fleet.turnover.cannot_restart
+    cannot = driver.machine.fleet.replacements.cannot_restart
     assert "no slot 2" in (cannot(2) or "")
     assert "no slot -1" in (cannot(-1) or "")
     assert "no model" in (cannot(1) or "")
@@ -113,7 +113,7 @@ def test_a_worker_that_could_not_be_killed_is_followed_once_it_is_gone() -> None
     driver.feed(told.WorkerBroken(0, 1, "nonsense"))
     driver.pass_time(60.0)
     assert driver.state(0) is SlotState.FATAL
-    assert "pid 4711" in (driver.machine.fleet.turnover.cannot_restart(0) or "")
+    assert "pid 4711" in (driver.machine.fleet.replacements.cannot_restart(0) or "")
     assert every(driver.feed(told.RestartAsked(0)), do.SpawnWorker) == [], "its device is not free"
     actions = driver.feed(told.WorkerExited(0, 1, told.Death("SIGKILL", True)))
     assert one(actions, do.SpawnWorker).incarnation == 2
@@ -141,11 +141,11 @@ def test_a_slot_whose_worker_is_seen_to_be_gone_has_no_process() -> None:
     driver.die(0)
     assert driver.state(0) is SlotState.FATAL
     assert driver.machine.fleet.slots[0].worker.pid is None
-    assert driver.machine.fleet.turnover.cannot_restart(0) is None
+    assert driver.machine.fleet.replacements.cannot_restart(0) is None
 
 
 def test_a_stop_of_the_pool_comes_before_a_restart() -> None:
-    driver = Driver(["m"], successor="never").serve()
+    driver = Driver(["m"], replacement="never").serve()
     driver.feed(told.RestartAsked(0))
     driver.feed(told.StopAsked("SIGTERM came"))
     actions = driver.die(0, "exit status 0")

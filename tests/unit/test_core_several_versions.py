@@ -2,30 +2,31 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from simulation.driver import Driver, payloads
 
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
 from pool.core.versions import Versions
 from pool.wire.faults import Fault
+from simulation.driver import Driver, payloads
 
 LABELS = {"stable": 1, "canary": 3}
 
 
-def driver_of(*placement: list[str], **options: int) -> Driver:
+def driver_of(*placement: list[str], **options: Any) -> Driver:
     return Driver(*placement, versions={"m@1": 1, "m@3": 3}, **options)
 
 
-def name(driver: Driver, *numbers: int, **labels: int) -> None:
+def name(driver: Driver, *numbers: int, **labels: Any) -> None:
     """From now on jobs get these, by these labels."""
     versions = {"m": Versions(numbers, labels)} if numbers else {}
     driver.feed(told.PolicyChanged(replace(driver.policy, versions=versions)))
 
 
-def both(*placement: list[str], **options: int) -> Driver:
+def both(*placement: list[str], **options: Any) -> Driver:
     driver = driver_of(*(placement or (["m@1", "m@3"],)), **options).serve()
     name(driver, 1, 3, **LABELS)
     return driver
@@ -170,7 +171,7 @@ def test_each_job_is_answered_by_the_version_that_it_named_whatever_comes_and_go
     def work(most: int) -> None:
         for _ in range(most):
             for run in driver.running():
-                for number in [int(payload.split()[1]) for payload in payloads(run)]:
+                for number in [int(str(payload).split()[1]) for payload in payloads(run)]:
                     ran.setdefault(number, set()).add(run.model)
                 driver.done(run)
 

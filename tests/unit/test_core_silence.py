@@ -1,16 +1,15 @@
 """A worker that is idle and does not beat any more is replaced; one that runs something is left to its budget."""
 
-from simulation.driver import Driver, every, one
-
 from pool.core import actions as do
 from pool.core.fleet import SlotState
-from pool.core.fleet.silence import SECOND_LOOK_S
+from pool.core.fleet.fleet import SECOND_LOOK_S
 from pool.wire.worker_messages import Phase
+from simulation.driver import Did, Driver, every, one
 
 
-def beating(driver: Driver, slot: int, seconds: float) -> list[do.Action]:
+def beating(driver: Driver, slot: int, seconds: float) -> list[Did]:
     """So much time passes, with a beat each second."""
-    actions: list[do.Action] = []
+    actions: list[Did] = []
     for _ in range(int(seconds)):
         actions += driver.pass_time(1.0)
         actions += driver.beat(slot, Phase.SERVING)

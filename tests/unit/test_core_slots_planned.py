@@ -1,22 +1,22 @@
 """Models come and go in a slot with its workers; the core is told what the next one has."""
 
 import pytest
-from simulation.driver import BatchDone, Driver, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
+from simulation.driver import BatchDone, Did, Driver, Succeeded, every, one
 
 
-def plan(driver: Driver, slot: int, *models: str) -> list[do.Action]:
+def plan(driver: Driver, slot: int, *models: str) -> list[Did]:
     """As a roll does it."""
     actions = driver.feed(told.SlotPlanned(slot, models))
     return actions + driver.feed(told.RestartAsked(slot))
 
 
 def follow(driver: Driver, slot: int, *models: str) -> None:
-    """A successor comes up with these, and takes the seat."""
+    """A replacement comes up with these, and takes the seat."""
     seat = driver.machine.fleet.slots[slot].named
     driver.feed(told.WorkerSpawned(slot, seat, 4711))
     driver.feed(told.WorkerHello(slot, seat))
@@ -27,8 +27,8 @@ def models(driver: Driver, slot: int) -> tuple[str, ...]:
     return driver.machine.fleet.slots[slot].models
 
 
-def test_a_new_model_is_served_when_the_successor_has_the_seat() -> None:
-    driver = Driver(["m"], ["m"], successor="always").serve()
+def test_a_new_model_is_served_when_the_replacement_has_the_seat() -> None:
+    driver = Driver(["m"], ["m"], replacement="always").serve()
     plan(driver, 0, "m", "new")
     driver.submit("new")
     assert models(driver, 0) == ("m",)
@@ -40,7 +40,7 @@ def test_a_new_model_is_served_when_the_successor_has_the_seat() -> None:
 
 
 def test_slots_with_other_models_than_their_neighbours_serve_what_they_share() -> None:
-    driver = Driver(["m"], ["m"], ["m"], successor="always").serve()
+    driver = Driver(["m"], ["m"], ["m"], replacement="always").serve()
     plan(driver, 1, "m", "new")
     follow(driver, 1, "m", "new")
     for _ in range(3):
@@ -52,7 +52,7 @@ def test_slots_with_other_models_than_their_neighbours_serve_what_they_share() -
 
 
 def test_a_worker_that_has_not_what_it_was_told_is_killed_and_one_that_was_told_before_is_not() -> None:
-    driver = Driver(["m"], successor="never")
+    driver = Driver(["m"], replacement="never")
     driver.start()
     driver.hello(0)
     driver.feed(told.SlotPlanned(0, ("m", "new")))
@@ -67,13 +67,13 @@ def test_a_worker_that_has_not_what_it_was_told_is_killed_and_one_that_was_told_
 
 
 def test_what_runs_of_a_model_that_goes_is_finished_and_what_waits_is_told() -> None:
-    driver = Driver(["m", "old"], successor="always").serve()
+    driver = Driver(["m", "old"], replacement="always").serve()
     for _ in range(3):
         driver.submit("old")
     plan(driver, 0, "m")
     driver.submit("old")
     assert driver.fault(4) is Fault.MODEL_NOT_FOUND
-    assert driver.failed(4).text == "model 'old' is not served any more"
+    assert driver.failed(4).text == "model 'old' is no longer served"
     follow(driver, 0, "m")
     assert driver.state(0) is SlotState.DRAINING
     driver.done(driver.run_of(1))
@@ -84,8 +84,30 @@ def test_what_runs_of_a_model_that_goes_is_finished_and_what_waits_is_told() -> 
     assert driver.failed(5).text.startswith("no model 'old'")
 
 
+def test_a_model_goes_with_the_suspects_of_it_that_no_slot_will_run() -> None:
+    """They wait for a slot to be empty, and the last worker that has their model is succeeded by one that has not."""
+    driver = Driver(["m", "old"], ["m", "old"], replacement="always").serve()
+    driver.submit("m")  # keeps slot 0
+    driver.submit("old")
+    driver.die(1)
+    assert driver.run_of(1).slot == 0
+    assert len(driver.running()) == 1, "job 2 waits to run alone"
+    driver.feed(told.SlotPlanned(1, ("m",)))
+    driver.pass_time(1.0)
+    driver.up(1)
+    plan(driver, 0, "m")
+    follow(driver, 0, "m")
+    assert 2 not in driver.answers()
+    driver.done(driver.run_of(1))
+    assert driver.fault(2) is Fault.MODEL_NOT_FOUND
+    assert list(driver.machine.backlog.models) == ["m"]
+    driver.pass_time(1.0)
+    driver.submit("m")
+    assert driver.run_of(3), "and the others go on"
+
+
 def test_a_model_that_goes_here_and_stays_there_loses_no_job() -> None:
-    driver = Driver(["m", "old"], ["m", "old"], successor="always").serve()
+    driver = Driver(["m", "old"], ["m", "old"], replacement="always").serve()
     for _ in range(4):
         driver.submit("old")
     plan(driver, 0, "m")
@@ -96,8 +118,8 @@ def test_a_model_that_goes_here_and_stays_there_loses_no_job() -> None:
     assert driver.run_of(4).slot == 1
 
 
-def test_a_successor_that_fails_leaves_all_as_it_was() -> None:
-    driver = Driver(["m"], successor="always").serve()
+def test_a_replacement_that_fails_leaves_all_as_it_was() -> None:
+    driver = Driver(["m"], replacement="always").serve()
     plan(driver, 0, "m", "new")
     driver.submit("new")
     driver.feed(told.WorkerExited(0, 2, told.Death("exit status 74", restartable=False)))
@@ -128,7 +150,7 @@ def test_a_slot_that_was_empty_gets_a_worker_and_loses_it() -> None:
 
 @pytest.mark.parametrize("state", ["STARTING", "LOADING", "BACKOFF"])
 def test_a_slot_that_is_emptied_on_its_way_up_stays_empty(state: str) -> None:
-    driver = Driver(["m"], ["old"], successor="never").serve()
+    driver = Driver(["m"], ["old"], replacement="never").serve()
     driver.die(1)
     driver.submit("old")
     if state != "BACKOFF":
@@ -146,7 +168,7 @@ def test_a_slot_that_is_emptied_on_its_way_up_stays_empty(state: str) -> None:
 
 
 def test_a_pool_goes_on_when_the_slot_that_is_left_serves() -> None:
-    driver = Driver(["m"], ["old"], successor="never").serve()
+    driver = Driver(["m"], ["old"], replacement="never").serve()
     driver.give_up(1, "exit status 4")
     assert driver.state(1) is SlotState.FATAL
     driver.feed(told.SlotPlanned(1, ()))
@@ -158,7 +180,7 @@ def test_a_pool_goes_on_when_the_slot_that_is_left_serves() -> None:
 
 
 def test_jobs_that_are_pinned_wait_for_the_model_to_come_to_their_slot() -> None:
-    driver = Driver(["m"], ["m"], successor="always").serve()
+    driver = Driver(["m"], ["m"], replacement="always").serve()
     plan(driver, 1, "m", "new")
     driver.submit("new", device="slot:1")
     driver.submit("new", device="slot:0")
@@ -169,7 +191,7 @@ def test_jobs_that_are_pinned_wait_for_the_model_to_come_to_their_slot() -> None
 
 
 def test_jobs_of_a_model_that_is_awaited_wait_though_no_slot_has_it() -> None:
-    driver = Driver(["m"], ["other"], successor="always").serve()
+    driver = Driver(["m"], ["other"], replacement="always").serve()
     driver.die(0)
     driver.pass_time(1.0)
     driver.submit("m")
@@ -186,7 +208,7 @@ def test_jobs_of_a_model_that_is_awaited_wait_though_no_slot_has_it() -> None:
 
 
 def test_jobs_of_a_model_that_is_awaited_no_more_are_told() -> None:
-    driver = Driver(["m"], successor="always").serve()
+    driver = Driver(["m"], replacement="always").serve()
     driver.feed(told.ModelsAwaited(frozenset({"m"})))
     driver.die(0)
     driver.pass_time(1.0)
@@ -199,7 +221,7 @@ def test_jobs_of_a_model_that_is_awaited_no_more_are_told() -> None:
 
 
 def test_who_is_awaited_is_not_waited_for_by_a_pool_that_stops_nor_by_jobs_for_one_device() -> None:
-    driver = Driver(["m"], ["other"], successor="always").serve()
+    driver = Driver(["m"], ["other"], replacement="always").serve()
     driver.feed(told.ModelsAwaited(frozenset({"m"})))
     driver.die(0)
     driver.pass_time(1.0)
@@ -212,7 +234,7 @@ def test_who_is_awaited_is_not_waited_for_by_a_pool_that_stops_nor_by_jobs_for_o
 
 
 def test_a_model_that_goes_while_a_worker_loads_it_is_known_until_that_has_gone() -> None:
-    driver = Driver(["m", "old"], successor="never")
+    driver = Driver(["m", "old"], replacement="never")
     driver.start()
     driver.hello(0)
     driver.feed(told.SlotPlanned(0, ("m",)))
@@ -227,8 +249,8 @@ def test_a_model_that_goes_while_a_worker_loads_it_is_known_until_that_has_gone(
     assert list(driver.machine.backlog.models) == ["m"]
 
 
-def test_a_model_that_goes_while_a_successor_has_it_is_known_until_that_has_gone() -> None:
-    driver = Driver(["m"], successor="always").serve()
+def test_a_model_that_goes_while_a_replacement_has_it_is_known_until_that_has_gone() -> None:
+    driver = Driver(["m"], replacement="always").serve()
     plan(driver, 0, "m", "new")
     seat = driver.machine.fleet.slots[0].named
     driver.feed(told.WorkerSpawned(0, seat, 4711))
@@ -245,7 +267,7 @@ def test_a_model_that_goes_while_a_successor_has_it_is_known_until_that_has_gone
 
 def test_a_model_that_changes_its_slot_is_known_while_no_worker_has_it() -> None:
     """Neither of the two fits beside the other, so for a moment it has left and has not come."""
-    driver = Driver(["a"], ["b"], successor="never").serve()
+    driver = Driver(["a"], ["b"], replacement="never").serve()
     driver.feed(told.ModelsAwaited(frozenset({"a", "b"})))
     plan(driver, 0, "b")
     driver.die(0, "exit status 0")
@@ -263,7 +285,7 @@ def test_a_model_that_changes_its_slot_is_known_while_no_worker_has_it() -> None
 
 
 def test_a_job_that_waits_for_a_model_on_its_way_is_told_at_once_that_the_pool_stops() -> None:
-    driver = Driver(["a"], ["b"], successor="never").serve()
+    driver = Driver(["a"], ["b"], replacement="never").serve()
     driver.feed(told.ModelsAwaited(frozenset({"a", "b"})))
     plan(driver, 0, "b")
     driver.die(0, "exit status 0")
@@ -273,7 +295,7 @@ def test_a_job_that_waits_for_a_model_on_its_way_is_told_at_once_that_the_pool_s
 
 
 def test_a_pool_whose_last_slot_is_given_up_ends_when_a_worker_that_is_to_go_has_gone() -> None:
-    driver = Driver(["m"], ["m"], successor="never").serve()
+    driver = Driver(["m"], ["m"], replacement="never").serve()
     plan(driver, 0)
     assert driver.state(0) is SlotState.STOPPING
     driver.give_up(1, "exit status 74")

@@ -1,28 +1,30 @@
 """A second process stands by for each slot, and has only to load when the worker there dies."""
 
+from typing import Any
+
 import pytest
-from simulation.driver import Driver, ended, every, one
-from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import Role, SlotState
 from pool.wire.worker_messages import Phase
+from simulation.driver import Did, Driver, ended, every, one
+from simulation.plans import model_info
 
 READY = SlotState.READY
 SIGSEGV = told.Death("SIGSEGV", restartable=True, last_output=("Fatal error",))
 GONE = told.Death("exit status 0", restartable=True)
 
 
-def says(driver: Driver, incarnation: int, phase: Phase, detail: str = "") -> list[do.Action]:
+def says(driver: Driver, incarnation: int, phase: Phase, detail: str = "") -> list[Did]:
     return driver.feed(told.WorkerBeat(0, incarnation, phase, detail, ()))
 
 
-def exits(driver: Driver, incarnation: int, death: told.Death = SIGSEGV) -> list[do.Action]:
+def exits(driver: Driver, incarnation: int, death: told.Death = SIGSEGV) -> list[Did]:
     return driver.feed(told.WorkerExited(0, incarnation, death))
 
 
-def standing_by(*placement: list[str], to: str = "READY", **policy: object) -> Driver:
+def standing_by(*placement: list[str], to: str = "READY", **policy: Any) -> Driver:
     """Slot 0 serves, and incarnation 2 has got so far."""
     driver = Driver(*(placement or (["m"],)), standby=True, **policy).serve()
     assert do.SpawnStandby(0, 2) in driver.log
@@ -84,14 +86,14 @@ def test_a_device_that_does_not_become_free_counts_as_a_death() -> None:
 
 
 def test_a_worker_that_goes_first_is_followed_by_it_too() -> None:
-    driver = standing_by(successor="never")
+    driver = standing_by(replacement="never")
     driver.feed(told.RestartAsked(0))
     assert one(exits(driver, 1, GONE), do.TakeSlot).incarnation == 2
 
 
-def test_a_successor_comes_beside_both_and_the_standby_stays() -> None:
+def test_a_replacement_comes_beside_both_and_the_standby_stays() -> None:
     driver = standing_by()
-    assert one(driver.feed(told.RestartAsked(0)), do.SpawnSuccessor).incarnation == 3
+    assert one(driver.feed(told.RestartAsked(0)), do.SpawnReplacement).incarnation == 3
     driver.feed(told.WorkerSpawned(0, 3, 1003))
     driver.feed(told.WorkerHello(0, 3))
     driver.feed(told.WorkerReady(0, 3, 1, (model_info("m"),)))
@@ -107,7 +109,7 @@ def test_one_that_dies_by_itself_is_replaced_ever_more_rarely_and_the_slot_serve
     for incarnation in range(2, 12):
         died = driver.now
         (lost,) = ended(exits(driver, incarnation), Role.STANDBY)
-        assert (lost.incarnation, lost.reason, lost.last_output) == (incarnation, "SIGSEGV", ("Fatal error",))
+        assert (lost.incarnation, lost.reason, lost.death) == (incarnation, "SIGSEGV", SIGSEGV)
         while not every(driver.log, do.SpawnStandby)[-1].incarnation > incarnation:
             driver.pass_time(0.1)
         pauses.append(driver.now - died)
@@ -181,4 +183,4 @@ def test_the_setting_may_change_while_the_pool_runs() -> None:
 def test_recycling_goes_on_beside_standbys() -> None:
     driver = standing_by(recycle_age_s=100.0)
     driver.pass_time(120.0)
-    assert one(driver.log, do.SpawnSuccessor).incarnation == 3
+    assert one(driver.log, do.SpawnReplacement).incarnation == 3

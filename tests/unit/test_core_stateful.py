@@ -1,7 +1,8 @@
 """Models whose signatures write state: all their jobs keep to one worker."""
 
+from typing import Any
+
 import pytest
-from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -9,14 +10,15 @@ from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
 from pool.wire.session_runs import RUN, WRITING_RUN
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
 
 def slots_of(driver: Driver) -> list[int]:
     return [run.slot for run in driver.running()]
 
 
-def counting(*placement: list[str], **options: object) -> Driver:
-    return Driver(*placement, stateful=["m"], **options)  # type: ignore[arg-type]  # whatever it takes
+def counting(*placement: list[str], **options: Any) -> Driver:
+    return Driver(*placement, stateful=["m"], **options)  # whatever it takes
 
 
 def notices(driver: Driver) -> list[str]:
@@ -24,7 +26,7 @@ def notices(driver: Driver) -> list[str]:
 
 
 def home(driver: Driver) -> object:
-    return driver.machine.models_snapshot()[0]["home"]
+    return driver.machine.models_snapshot()[0]["affinity"]
 
 
 def test_all_jobs_of_a_stateful_model_run_in_one_slot_those_that_only_read_too() -> None:
@@ -35,12 +37,12 @@ def test_all_jobs_of_a_stateful_model_run_in_one_slot_those_that_only_read_too()
     while driver.running():
         driver.done(driver.running()[0])
     assert {driver.run_of(number).slot for number in range(1, 7)} == {0}
-    assert notices(driver) == ["model m writes state: its jobs keep to slot 0 incarnation 1"]
+    assert notices(driver) == ["model m writes state, so its jobs run only in slot 0 incarnation 1"]
     assert home(driver) == 0
     driver.submit("other")
     driver.submit("other")
     assert sorted(slots_of(driver)) == [0, 1], "other models go anywhere"
-    assert "kept to slot:0" in str(driver.machine.explain("1"))
+    assert "runs only in slot:0" in str(driver.machine.explain("1"))
 
 
 def test_what_came_before_any_worker_goes_to_the_one_that_is_ready_first() -> None:
@@ -68,8 +70,8 @@ def test_when_the_home_dies_the_next_one_begins_anew_and_says_so() -> None:
     assert driver.fault(1) is Fault.STATEFUL_WORKER_LOST
     assert slots_of(driver) == [1], "the jobs that waited have not started"
     assert notices(driver)[1:] == [
-        "model m writes state, and what its jobs wrote went with slot 0 incarnation 1:"
-        " they keep to slot 1 incarnation 1, and begin there with the variables as they were loaded"
+        "model m writes state, which was lost with slot 0 incarnation 1."
+        " Its jobs now run in slot 1 incarnation 1, with the variables as they were loaded"
     ]
     driver.pass_time(5.0)
     driver.up(0)
@@ -97,34 +99,34 @@ def test_in_its_only_slot_a_stateful_model_begins_anew_too() -> None:
     driver.die(0)
     driver.pass_time(5.0)
     driver.up(0)
-    assert notices(driver)[0] == "model m writes state: its jobs keep to slot 0 incarnation 1"
-    assert "went with slot 0 incarnation 1: they keep to slot 0 incarnation 2" in notices(driver)[1]
+    assert notices(driver)[0] == "model m writes state, so its jobs run only in slot 0 incarnation 1"
+    assert "lost with slot 0 incarnation 1. Its jobs now run in slot 0 incarnation 2" in notices(driver)[1]
 
 
-def test_while_a_successor_takes_the_seat_the_jobs_wait_for_it() -> None:
-    driver = counting(["m"], ["m"], successor="always").serve()
+def test_while_a_replacement_takes_the_seat_the_jobs_wait_for_it() -> None:
+    driver = counting(["m"], ["m"], replacement="always").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
-    successor = one(driver.log, do.SpawnSuccessor)
-    driver.feed(told.WorkerHello(0, successor.incarnation))
-    driver.feed(told.WorkerReady(0, successor.incarnation, 1, driver.infos(["m"])))
+    replacement = one(driver.log, do.SpawnReplacement)
+    driver.feed(told.WorkerHello(0, replacement.incarnation))
+    driver.feed(told.WorkerReady(0, replacement.incarnation, 1, driver.infos(["m"])))
     assert driver.state(0) is SlotState.DRAINING
     driver.submit()
     assert len(driver.running()) == 1, "what the first one writes is still there"
     driver.done(driver.run_of(1))
-    assert [(run.slot, run.incarnation) for run in driver.running()] == [(0, successor.incarnation)]
-    assert f"they keep to slot 0 incarnation {successor.incarnation}," in notices(driver)[1]
+    assert [(run.slot, run.incarnation) for run in driver.running()] == [(0, replacement.incarnation)]
+    assert f"Its jobs now run in slot 0 incarnation {replacement.incarnation}," in notices(driver)[1]
 
 
 def test_a_home_that_need_not_make_way_after_all_keeps_what_was_written() -> None:
-    driver = counting(["m"], ["m"], successor="always").serve()
+    driver = counting(["m"], ["m"], replacement="always").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
-    successor = one(driver.log, do.SpawnSuccessor)
-    driver.feed(told.WorkerHello(0, successor.incarnation))
-    driver.feed(told.WorkerReady(0, successor.incarnation, 1, driver.infos(["m"])))
+    replacement = one(driver.log, do.SpawnReplacement)
+    driver.feed(told.WorkerHello(0, replacement.incarnation))
+    driver.feed(told.WorkerReady(0, replacement.incarnation, 1, driver.infos(["m"])))
     driver.submit()
-    driver.feed(told.WorkerExited(0, successor.incarnation, told.Death("SIGKILL", True, ())))
+    driver.feed(told.WorkerExited(0, replacement.incarnation, told.Death("SIGKILL", True, ())))
     assert driver.state(0) is SlotState.READY
     driver.done(driver.run_of(1))
     assert [(run.slot, run.incarnation) for run in driver.running()] == [(0, 1)]
@@ -154,6 +156,40 @@ def test_who_names_a_device_gets_its_own_variables_and_the_homes_where_it_is_the
     assert slots_of(driver) == [2, 0], "what was pinned there waits for it"
 
 
+def test_jobs_that_name_a_device_keep_their_order_when_no_other_slot_has_the_model_any_more() -> None:
+    driver = counting(["m"], ["m"]).serve()  # both sit on gpu:0
+    for _ in range(3):
+        driver.submit(device="gpu:0")
+    assert slots_of(driver) == [home(driver)] == [0]
+    driver.feed(told.SlotPlanned(1, ("other",)))
+    driver.die(1)
+    driver.pass_time(5.0)
+    driver.up(1)
+    for _ in range(2):
+        driver.submit(device="gpu:0")
+    ran: list[Any] = []
+    while driver.running():
+        (run,) = driver.running()
+        ran += payloads(run)
+        driver.done(run)
+    assert ran == [f"payload {number}" for number in range(1, 6)]
+
+
+def test_what_never_left_the_pool_and_names_a_device_goes_to_another_slot_there_when_its_own_is_another_s() -> None:
+    driver = counting(["m"], ["m"], ["m"]).serve()  # slots 0 and 1 sit on gpu:0
+    driver.submit(device="gpu:0")
+    unsent = driver.run_of(1)
+    assert unsent.slot == home(driver) == 0
+    driver.feed(told.BatchUnsent(unsent.slot, unsent.incarnation, unsent.batch))
+    driver.feed(told.SlotPlanned(0, ("other",)))
+    driver.die(0)
+    driver.pass_time(5.0)
+    assert 1 not in driver.answers()
+    assert slots_of(driver) == [1]
+    driver.done(driver.running()[0])
+    assert driver.result(1)
+
+
 def test_what_never_left_the_pool_goes_to_the_next_home() -> None:
     driver = counting(["m"], ["m"]).serve(lanes=2)
     driver.submit()
@@ -166,7 +202,9 @@ def test_what_never_left_the_pool_goes_to_the_next_home() -> None:
 
 
 def test_a_model_that_turns_out_to_write_state_with_its_next_version_is_kept_together_then() -> None:
-    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=2, batch_wait_s=60.0)}, successor="never").serve()
+    driver = Driver(
+        ["m"], ["m"], models={"m": ModelPolicy(max_batch=2, batch_wait_s=60.0)}, replacement="never"
+    ).serve()
     driver.submit(rows=1)  # gathers
     driver.stateful = frozenset({"m"})
     driver.feed(told.RestartAsked(1))
@@ -182,7 +220,7 @@ def test_a_model_that_turns_out_to_write_state_with_its_next_version_is_kept_tog
 def test_what_gathers_where_it_is_pinned_runs_when_the_model_turns_out_to_write() -> None:
     """By a later version of it, say."""
     gathers = {"m": ModelPolicy(max_batch=8, batch_wait_s=1.0)}
-    driver = Driver(["m"], ["m"], ["m"], models=gathers, successor="never").serve()
+    driver = Driver(["m"], ["m"], ["m"], models=gathers, replacement="never").serve()
     driver.submit(rows=1, device="slot:1")
     driver.submit(rows=1)
     driver.stateful = frozenset({"m"})
@@ -233,7 +271,7 @@ def test_a_worker_that_says_it_gave_other_rows_has_run_the_job_all_the_same() ->
     driver.done(driver.running()[0], told.RowsChanged("1 row of 2"))
     assert driver.running() == []
     assert driver.fault(1) is Fault.STATEFUL_WORKER_LOST
-    assert "it ran, and would have to run again: 1 row of 2" in driver.failed(1).text
+    assert "it ran and would have to run again: 1 row of 2" in driver.failed(1).text
 
 
 @pytest.mark.parametrize("fault", [Fault.MODEL_FAILED, Fault.OUT_OF_MEMORY])
@@ -278,7 +316,7 @@ def test_jobs_that_came_together_keep_their_order_on_the_way_to_another_home() -
 
 def test_what_a_worker_that_keeps_state_has_run_is_not_run_by_one_that_does_not() -> None:
     """Its slot's neighbour has loaded other files of the model meanwhile, which keep none."""
-    driver = Driver(["m"], ["m"], stateful=["m"], successor="never").serve()
+    driver = Driver(["m"], ["m"], stateful=["m"], replacement="never").serve()
     driver.submit(timeout_s=500.0)
     run = driver.run_of(1)
     other = 1 - run.slot

@@ -157,7 +157,8 @@ def test_a_slot_that_is_given_to_a_worker_forgets_the_former_one() -> None:
     standby = Worker(slot, 5, Role.STANDBY, WorkerState.STANDING_BY)
     slot.beside.append(standby)
     slot.batches[1] = batch_of(job_in(JobState.LEASED))
-    slot.runs_suspect = True
+    slot.batches[1].suspect = True
+    assert slot.runs_suspect
     slot.give(standby)
     assert (slot.worker, slot.beside, standby.role) == (standby, [], Role.SERVING)
     assert (slot.idle_lanes, slot.batches, slot.jobs_of_worker) == ([], {}, 0)

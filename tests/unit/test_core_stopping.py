@@ -1,17 +1,17 @@
 """The end of the pool: what is held is finished, what hangs is killed, and it is over in bounded time, once."""
 
 import pytest
-from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
+from simulation.driver import AnswerJob, Did, Driver, JobDone, RunBatch, every, one, payloads
 
 STOP = told.StopAsked("SIGTERM came")
 
 
-def stops(actions: list[do.Action]) -> list[int]:
+def stops(actions: list[Did]) -> list[int]:
     return [stop.slot for stop in every(actions, do.StopWorker)]
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_drain_for_its_jobs() -> Non
 
 
 def test_what_waits_for_a_slot_that_is_being_restarted_is_done_too() -> None:
-    driver = Driver(["m"], successor="never").serve()
+    driver = Driver(["m"], replacement="never").serve()
     driver.submit()
     driver.submit()
     driver.feed(told.RestartAsked(0))
@@ -203,7 +203,7 @@ def test_a_worker_that_does_not_exit_when_told_to_is_killed() -> None:
     driver = Driver(["m"], stop_timeout_s=5.0).serve()
     driver.feed(STOP)
     assert driver.pass_time(4.9) == []
-    assert one(driver.pass_time(0.1), do.KillWorker).reason == "did not exit within 5 s of being told to"
+    assert one(driver.pass_time(0.1), do.KillWorker).reason == "did not exit within 5 s after the order"
     assert not one(driver.die(0), do.PoolStopped).failed
 
 
@@ -301,7 +301,7 @@ def test_a_cancelled_job_with_a_long_timeout_does_not_keep_a_hung_lane() -> None
     assert "hung_after" in killed.reason
 
 
-def starts_and_ends(actions: list[do.Action]) -> tuple[list[int], list[int]]:
+def starts_and_ends(actions: list[Did]) -> tuple[list[int], list[int]]:
     """The slots in which workers are started, and those in which they are to end."""
     started = [*every(actions, do.SpawnWorker), *every(actions, do.TakeSlot)]
     ended = [*every(actions, do.StopWorker), *every(actions, do.KillWorker)]
@@ -353,7 +353,7 @@ def test_a_worker_that_is_due_when_the_drain_has_lasted_too_long_is_not_started(
 
 
 def test_a_worker_that_was_to_be_replaced_is_not_when_its_last_job_is_lost_with_it() -> None:
-    driver = Driver(["m"], stateful=["m"], successor="never").serve()
+    driver = Driver(["m"], stateful=["m"], replacement="never").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
     driver.feed(STOP)

@@ -1,11 +1,10 @@
 """Jobs whose worker died: each is tried in a worker that runs nothing else, and nobody else has to wait for that."""
 
-from simulation.driver import Driver, RunBatch, every, one, payloads
-
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
 
 def of_jobs(run: RunBatch) -> list[object]:

@@ -110,12 +110,12 @@ def test_whatever_is_set_the_order_is_that_of_the_instants_and_then_of_the_setti
                     books[key] = instant, count
             case 5:
                 now += rng.choice((0.0, 0.3, 2.0))
-                due = sorted((entry, key) for key, entry in books.items() if entry[0] <= now)
+                due = sorted((entry, each) for each, entry in books.items() if entry[0] <= now)
                 assert not due or told <= now, "nobody would have looked"
-                assert popped(timers, now) == [key for _, key in due]
+                assert popped(timers, now) == [each for _, each in due]
                 fired += len(due)
-                for _, key in due:
-                    del books[key]
+                for _, each in due:
+                    del books[each]
                 if told <= now:  # as the loop does
                     told = timers.next() or math.inf
         assert set(books) == {key for key in range(40) if key in timers}

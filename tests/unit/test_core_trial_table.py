@@ -1,11 +1,11 @@
 """The table of trials has a rule for each cause, and words for each verdict."""
 
 import pytest
-from simulation.driver import Driver
 
 from pool.core import events as told
 from pool.core.trial.table import TABLE, VERDICTS, Cause, Next, Rule
 from pool.wire.faults import Fault
+from simulation.driver import Driver
 
 
 def test_each_cause_has_a_rule() -> None:

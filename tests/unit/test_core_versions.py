@@ -1,20 +1,22 @@
 """Jobs that ask for a version are answered by that version, or told that it is not there. Slot 0 is on gpu:0."""
 
+from typing import Any
+
 import pytest
-from simulation.driver import Driver, payloads
 
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
+from simulation.driver import Driver, payloads
 
 
-def served(*placement: list[str], **options: object) -> Driver:
+def served(*placement: list[str], **options: Any) -> Driver:
     """Version 1 of model m."""
-    return Driver(*placement, versions={"m": 1}, **options).serve()  # type: ignore[arg-type]
+    return Driver(*placement, versions={"m": 1}, **options).serve()
 
 
 def renew(driver: Driver, slot: int, version: int | None = None) -> None:
-    """The slot's worker has this version after it: a restart, without a successor."""
+    """The slot's worker has this version after it: a restart, without a replacement."""
     if version is not None:
         driver.versions["m"] = version
     driver.feed(told.RestartAsked(slot))
@@ -65,7 +67,7 @@ def test_before_a_worker_is_up_the_first_version_is_waited_for_and_no_other() ->
 
 
 def test_while_versions_change_each_job_runs_where_its_version_is() -> None:
-    driver = served(["m"], ["m"], successor="never")
+    driver = served(["m"], ["m"], replacement="never")
     renew(driver, 0, version=2)
     for _ in range(3):
         driver.submit(version=1)
@@ -79,7 +81,7 @@ def test_while_versions_change_each_job_runs_where_its_version_is() -> None:
 
 
 def test_a_device_with_another_version_is_told() -> None:
-    driver = served(["m"], ["m"], ["m"], successor="never")
+    driver = served(["m"], ["m"], ["m"], replacement="never")
     renew(driver, 0, version=2)
     driver.submit(version=2, device="gpu:1")
     assert driver.fault(1) is Fault.MODEL_NOT_FOUND
@@ -89,7 +91,7 @@ def test_a_device_with_another_version_is_told() -> None:
 
 
 def test_jobs_of_a_version_wait_for_its_slot_and_others_use_the_idle_one() -> None:
-    driver = served(["m"], ["m"], successor="never")
+    driver = served(["m"], ["m"], replacement="never")
     renew(driver, 0, version=2)
     for _ in range(3):
         driver.submit(version=1)
@@ -98,7 +100,7 @@ def test_jobs_of_a_version_wait_for_its_slot_and_others_use_the_idle_one() -> No
 
 
 def test_what_waits_for_a_version_that_goes_is_told_and_nothing_of_it_runs_on_the_other() -> None:
-    driver = served(["m"], successor="never")
+    driver = served(["m"], replacement="never")
     for _ in range(3):
         driver.submit(version=1)
     driver.submit()
@@ -128,7 +130,7 @@ def test_a_version_whose_worker_died_is_waited_for() -> None:
 
 
 def test_a_version_whose_slots_are_given_up_is_lost_like_a_model() -> None:
-    driver = served(["m"], ["m"], successor="never")
+    driver = served(["m"], ["m"], replacement="never")
     renew(driver, 0, version=2)
     driver.submit(version=1)
     driver.submit(version=1)
@@ -152,15 +154,15 @@ def test_jobs_of_one_version_run_together_and_not_with_others() -> None:
 
 
 def test_of_versions_that_are_gone_nothing_is_kept() -> None:
-    driver = served(["m"], successor="never")
+    driver = served(["m"], replacement="never")
     for version in range(2, 40):
         driver.submit(version=version - 1, timeout_s=0.5)
         renew(driver, 0, version=version)
     assert len(driver.machine.backlog.models["m"].lines) <= 3
 
 
-def test_a_successor_brings_its_version() -> None:
-    driver = served(["m"], successor="always")
+def test_a_replacement_brings_its_version() -> None:
+    driver = served(["m"], replacement="always")
     driver.versions["m"] = 2
     driver.feed(told.RestartAsked(0))
     driver.feed(told.WorkerHello(0, 2))

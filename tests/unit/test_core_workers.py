@@ -1,17 +1,17 @@
 """A worker's way up and its ends: phases with their budgets, readiness, restarts, giving up."""
 
 import pytest
-from simulation.driver import BatchDone, Driver, RunBatch, every, one
-from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
+from simulation.driver import BatchDone, Did, Driver, RunBatch, every, one
+from simulation.plans import model_info
 
 
-def states(actions: list[do.Action], slot: int = 0) -> list[SlotState]:
+def states(actions: list[Did], slot: int = 0) -> list[SlotState]:
     return [change.state for change in every(actions, do.SlotChanged) if change.slot == slot]
 
 
@@ -25,7 +25,7 @@ def test_a_worker_that_does_not_say_hello_is_killed_within_the_import_budget() -
     kill = one(driver.pass_time(0.1), do.KillWorker)
     assert kill.reason == "did not say HELLO within 20 s ([health] import_timeout may be too short)"
     driver.die(0, "SIGKILL (out of memory?)")
-    assert driver.reason(0) == f"killed by the pool, because it {kill.reason}"
+    assert driver.reason(0) == f"killed by the pool because it {kill.reason}"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,9 @@ def test_after_a_death_the_next_incarnation_is_spawned_when_the_pause_is_over() 
     driver = Driver(["m"], backoff_first_s=1.0).serve()
     actions = driver.die(0, "SIGSEGV", last_output=("Fatal error",))
     change = one(actions, do.SlotChanged)
-    assert (change.state, change.reason, change.last_output) == (SlotState.BACKOFF, "SIGSEGV", ("Fatal error",))
+    assert (change.state, change.reason) == (SlotState.BACKOFF, "SIGSEGV")
+    assert change.death is not None
+    assert change.death.last_output == ("Fatal error",)
     assert driver.pass_time(0.59) == []
     actions = driver.pass_time(0.41)
     assert states(actions) == [SlotState.STARTING]
@@ -179,8 +181,9 @@ def test_too_many_deaths_within_the_period_are_fatal() -> None:
     actions = driver.die(0, "SIGBUS", last_output=("last words",))
     change = one(actions, do.SlotChanged)
     assert change.state is SlotState.FATAL
-    assert change.reason == "3 deaths within 60 s ([restart] intensity), the last: SIGBUS"
-    assert change.last_output == ("last words",)
+    assert change.reason == "3 deaths within 60 s ([restart] intensity); the last: SIGBUS"
+    assert change.death is not None
+    assert change.death.last_output == ("last words",)
     assert every(driver.pass_time(1000.0), do.SpawnWorker) == []
     assert driver.state(1) is SlotState.READY
 
@@ -211,7 +214,8 @@ def test_a_death_that_would_repeat_itself_is_fatal_at_once_and_carries_the_last_
     driver.start()
     actions = driver.die(0, "exit status 4 BACKEND_MISSING", restartable=False, last_output=("no module tensorflow",))
     change = one(actions, do.SlotChanged)
-    assert (change.state, change.last_output) == (SlotState.FATAL, ("no module tensorflow",))
+    assert change.death is not None
+    assert (change.state, change.death.last_output) == (SlotState.FATAL, ("no module tensorflow",))
     assert every(driver.pass_time(50.0), do.SpawnWorker) == []
     assert driver.state(1) is SlotState.STARTING
 

@@ -80,7 +80,7 @@ def test_lists_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("slots", "told"),
     [
-        (3, "2 lists of cores, and there are 3 CPU slots; write one list for each, or true"),
+        (3, "2 lists of cores for 3 CPU slots; write one list for each, or true"),
         (2, "'1-2,7' has cores that the pool may not use: 2,7; it may use 0-1"),
     ],
 )

@@ -14,12 +14,13 @@ from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, Remark, Run
-from workers.arenas import Arenas
+from unit.batch_runs import served
 from workers.handled import HandledModel
 from workers.handlers import Handler
 from workers.independence.known import Known
 from workers.memory import BatchMemory
 from workers.runner import Runner
+from workers.shared_memory import SharedMemory
 
 X = TensorSpec("float32", (-1, 2))
 WRONG = "signature s, output 'y'"
@@ -40,7 +41,7 @@ class Gives:
 def answers(model: Any, runs: int = 1, rows: int = 2) -> tuple[list[Array], list[Remark]]:
     """What each run was answered, and what was said."""
     said: list[Remark] = []
-    runner = Runner({"m": model}, Arenas(), tell=said.append)
+    runner = Runner(served(model), SharedMemory(), tell=said.append)
     table = pack(Table((TensorHeader("x", "float32", (ROWS, 2), False),)))
     found = []
     for number in range(runs):
@@ -54,17 +55,17 @@ def answers(model: Any, runs: int = 1, rows: int = 2) -> tuple[list[Array], list
 @pytest.mark.parametrize(
     ("spec", "gives", "told"),
     [
-        (TensorSpec("float64", (-1, 3)), [[1.0, 2.0], [3.0, 4.0]], "float64 [?, 3], and came back as float64 [2, 2]"),
-        (TensorSpec("float64", (-1,)), [[1.0], [3.0]], "float64 [?], and came back as float64 [2, 1]"),
-        (TensorSpec("float64", (1, 2)), [[1.0, 2.0], [3.0, 4.0]], "float64 [1, 2], and came back as float64 [2, 2]"),
-        (TensorSpec("float32", (-1,)), [1.0, 2.0], "float32 [?], and came back as float64 [2]"),
-        (TensorSpec("string", None), [1, 2], "string of any shape, and came back as int64 [2]"),
+        (TensorSpec("float64", (-1, 3)), [[1.0, 2.0], [3.0, 4.0]], "float64 [?, 3] but came back as float64 [2, 2]"),
+        (TensorSpec("float64", (-1,)), [[1.0], [3.0]], "float64 [?] but came back as float64 [2, 1]"),
+        (TensorSpec("float64", (1, 2)), [[1.0, 2.0], [3.0, 4.0]], "float64 [1, 2] but came back as float64 [2, 2]"),
+        (TensorSpec("float32", (-1,)), [1.0, 2.0], "float32 [?] but came back as float64 [2]"),
+        (TensorSpec("string", None), [1, 2], "string of any shape but came back as int64 [2]"),
     ],
 )
 def test_it_is_remarked_on_once_and_answered_as_it_came(spec: TensorSpec, gives: Any, told: str) -> None:
     found, said = answers(Gives(spec, gives), runs=3)
     assert [answer.tolist() for answer in found] == [gives] * 3
-    assert said == [Remark("m", WRONG, f"declared as {told}; it is answered as it came")]
+    assert said == [Remark("m", WRONG, f"declared as {told}; callers get it as it came")]
 
 
 @pytest.mark.parametrize("spec", [TensorSpec("float64", axes) for axes in ((-1, 2), (2, 2), (-1, -1), None)])
@@ -75,13 +76,13 @@ def test_what_fits_is_not(spec: TensorSpec) -> None:
 def test_a_shape_that_fitted_once_is_not_taken_for_all() -> None:
     model = Gives(TensorSpec("float64", (-1, 2)), [[1.0, 2.0], [3.0, 4.0]])
     said: list[Remark] = []
-    runner = Runner({"m": model}, Arenas(), tell=said.append)
+    runner = Runner(served(model), SharedMemory(), tell=said.append)
     table = pack(Table((TensorHeader("x", "float32", (ROWS, 2), False),)))
     for gives in (model.gives, model.gives.T.reshape(2, 2, 1), model.gives):
         model.gives = gives
         runner.run(Run(1, "m", None, None, (2,), 2, True), [table, bytes(16)], BatchMemory())
     assert [remark.text for remark in said] == [
-        "declared as float64 [?, 2], and came back as float64 [2, 2, 1]; it is answered as it came"
+        "declared as float64 [?, 2] but came back as float64 [2, 2, 1]; callers get it as it came"
     ]
 
 

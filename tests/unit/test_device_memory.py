@@ -6,10 +6,10 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from fake_nvml import CARD, GIB, FakeNvml
 
 from pool.wire.device_memory import DeviceHeld, DeviceWait, Level
 from pool.wire.exits import Exit
+from support.fake_nvml import CARD, GIB, FakeNvml
 from workers.backend import NotFree
 from workers.device_memory import LOST_S, DeviceMemory
 
@@ -125,7 +125,7 @@ def test_a_driver_that_fails_is_waited_for_once_and_never_longer(
     worker = bench(FORMER)
     worker.at(0.0, error="Unknown Error")
     assert 30.0 <= worker.free() <= 31.0
-    assert caplog.messages == ["that gpu:0 is free of a former worker could not be verified: Unknown Error within 30 s"]
+    assert caplog.messages == ["cannot verify that a former worker has freed gpu:0: Unknown Error within 30 s"]
 
 
 @pytest.mark.parametrize("former", [(), (DeviceHeld((PID,), False, {CARD: Level()}),)], ids=["the first", "a later"])
@@ -135,7 +135,7 @@ def test_an_nvml_that_never_told_anything_is_not_waited_for(
     worker = bench(*former)
     worker.at(0.0, error="Unknown Error")
     assert worker.free() == 0.0
-    assert caplog.messages == ["that gpu:0 is free of a former worker could not be verified: Unknown Error"]
+    assert caplog.messages == ["cannot verify that a former worker has freed gpu:0: Unknown Error"]
 
 
 def test_a_level_that_nobody_took_is_not_waited_for(bench: Callable[..., Bench]) -> None:

@@ -2,14 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from subprocess import PIPE
 from types import ModuleType
 
 import pytest
-from fake_nvml import FAKES, FakeNvml
 
 from pool.devices import (
     Device,
@@ -22,8 +23,9 @@ from pool.devices import (
     visible_gpus,
 )
 from pool.errors import InvalidConfig
+from support.fake_nvml import FakeNvml
 
-ROOT = Path(FAKES).parents[1]
+ROOT = Path(__file__).parents[2]
 PCI_ORDER = ["1A", "1B", "3D", "3E", "88", "89", "B1", "B2"]
 GIB = 2**30
 
@@ -120,15 +122,50 @@ def _child(code: str, python_path: str) -> list[object]:
     return answer
 
 
-def test_the_fake_stands_in_for_the_module_in_a_child() -> None:
+def test_the_fake_stands_in_for_the_module_in_a_child(nvml: FakeNvml) -> None:
     code = "import json; from pool.devices import *; print(json.dumps([g.uuid for g in discover_gpus().gpus]))"
-    assert _child(code, FAKES) == [uuid(bus) for bus in PCI_ORDER]
+    assert _child(code, nvml.environ["PYTHONPATH"]) == [uuid(bus) for bus in PCI_ORDER]
 
 
 def test_without_the_module_the_reason_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise ImportError('not here')")
     code = "import json; from pool.devices import *; d = discover_gpus(); print(json.dumps([d.gpus, d.reason]))"
     assert _child(code, str(tmp_path)) == [[], NOTHING.reason]
+
+
+def test_a_process_of_its_own_asks_and_tells_all(pynvml: ModuleType, nvml: FakeNvml) -> None:
+    nvml.say(uuid("88"), instances=["MIG-1", "MIG-2"])
+    found = discover_gpus()
+    assert found.gpus[4].instances
+    assert found == discover_gpus(pynvml)
+
+
+@pytest.mark.usefixtures("pynvml")
+def test_nvml_that_hangs_is_given_up(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[subprocess.Popen[bytes]] = []
+
+    class Watched(subprocess.Popen[bytes]):
+        def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002
+            began.append(self)
+            while not nvml.hangs():  # a slow machine imports for longer than this waits
+                assert self.poll() is None
+                time.sleep(0.01)
+            assert timeout == 60.0
+            return super().communicate(input, timeout=0.1)
+
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    nvml.say(uuid("88"), hang_s=600)
+    found = discover_gpus()
+    assert found == Discovery((), "NVML did not answer within 60 s: the driver hangs, as `nvidia-smi` may show")
+    assert [process.poll() for process in began] == [-signal.SIGKILL], "nothing is left behind"
+    with pytest.raises(InvalidConfig, match=r"0 cannot be found: NVML did not answer within 60 s"):
+        resolve_devices((0,), found, {})
+
+
+@pytest.mark.usefixtures("pynvml")
+def test_nvml_that_ends_who_asks_it_ends_nobody_else(nvml: FakeNvml) -> None:
+    nvml.say(uuid("88"), exit=7)
+    assert discover_gpus().reason == "NVML cannot be asked: the process that did so ended with status 7"
 
 
 # --- visible
@@ -170,7 +207,7 @@ def test_numbers_are_doubtful_only_where_the_order_can_differ(eight: Discovery) 
 
 def test_a_gpu_that_is_there_twice_is_a_warning(eight: Discovery) -> None:
     warning = visible_gpus(eight.gpus, "1,1", "PCI_BUS_ID").warning
-    assert warning == "CUDA_VISIBLE_DEVICES=1,1 names a GPU twice, which CUDA takes as none"
+    assert warning == "CUDA_VISIBLE_DEVICES=1,1 names a GPU twice, and CUDA then uses none"
 
 
 # --- resolve
@@ -219,7 +256,7 @@ def test_numbers_count_what_is_visible() -> None:
     [
         ((2,), {}, "2 is not there; write one of 0: GPU-00 (H200); 1: GPU-11 (H200)"),
         (("GPU-9",), {}, '"GPU-9" is not there; write one of 0: GPU-00 (H200); 1: GPU-11 (H200)'),
-        ((0, "GPU-00"), {}, '"GPU-00" is GPU-00, which is there twice; write it once'),
+        ((0, "GPU-00"), {}, '"GPU-00" is GPU-00, which is listed twice; write it once'),
         (
             ("GPU-11",),
             {"CUDA_VISIBLE_DEVICES": "0"},
@@ -311,7 +348,7 @@ def test_a_named_instance_is_that_one_and_has_its_memory(mig: Discovery) -> None
     ("wanted", "told"),
     [
         (4, f'4 is in MIG mode; write its instances: "{INSTANCES[0]}", "{INSTANCES[1]}"'),
-        (5, "5 is in MIG mode; make instances of it, or turn it off"),
+        (5, "5 is in MIG mode; create instances, or turn MIG mode off"),
         ("MIG-cccccccc", '"MIG-cccccccc" is not there; write one of '),
     ],
 )

@@ -43,3 +43,21 @@ def test_a_quarantined_job_is_its_own_fault() -> None:
 def test_a_stateful_models_job_is_not_worth_a_retry() -> None:
     assert errors.from_fault(Fault.WORKER_LOST, "gone").retryable
     assert not errors.from_fault(Fault.STATEFUL_WORKER_LOST, "gone").retryable
+
+
+@pytest.mark.parametrize(
+    ("kind", "python"),
+    [
+        (errors.InvalidInput, ValueError),
+        (errors.ModelNotFound, LookupError),
+        (errors.DeadlineExceeded, TimeoutError),
+        (errors.PoolUnreachable, ConnectionError),
+    ],
+)
+def test_pythons_own_clause_catches_it_and_its_text_stays(
+    kind: type[errors.PoolError], python: type[Exception]
+) -> None:
+    with pytest.raises(python, match=r"^as told$") as caught:
+        raise kind("as told")
+    assert isinstance(caught.value, errors.PoolError)
+    assert str(copy.copy(caught.value)) == "as told"

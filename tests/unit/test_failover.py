@@ -1,23 +1,25 @@
 """Plans in which models are elsewhere than they were placed, because a device is gone."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import pynvml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.config import Settings, parse_settings
-from pool.devices import Device, discover_gpus
+from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan, plan
-from pool.plan.wishes import RELOAD, Source, Wish, grant
-from pool.plan.world import Guest, World
+from pool.plan.requests import RELOAD, Request, Source, grant
+from pool.plan.world import Failover, World
+from support.fake_nvml import eight_gpus
 
 
-def settings(*models: dict[str, object], devices: object = (0, 1, 2), **pool: object) -> Settings:
+def settings(*models: Mapping[str, Any], devices: object = (0, 1, 2), **pool: object) -> Settings:
     data = {
         "pool": {"devices": list(devices), **pool},  # type: ignore[call-overload]
         "model": [{"path": "stub:echo", **model} for model in models],
@@ -26,7 +28,7 @@ def settings(*models: dict[str, object], devices: object = (0, 1, 2), **pool: ob
 
 
 def plan_of(read: Settings) -> Plan:
-    return make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    return make_plan(read, {}, eight_gpus())
 
 
 def device(plan: Plan, label: str) -> Device:
@@ -46,34 +48,34 @@ def without(made: Plan, *lost: str, shut: tuple[str, ...] = ()) -> Plan:
     return then(made.world, made, *lost, shut=shut)
 
 
-def wished(made: Plan, wish: Wish, file: Settings) -> Plan:
-    return grant(wish, Source("f.toml", lambda: file), made.world.run_by(made)).plan
+def requested(made: Plan, request: Request, file: Settings) -> Plan:
+    return grant(request, Source("f.toml", lambda: file), made.world.run_by(made)).plan
 
 
 # The T4s 0, 1 and 2 have 16 GiB each, of which something uses one.
-SMALL = {"memory": "4GiB"}
+SMALL = {"device_memory": "4GiB"}
 
 
-def test_a_model_is_a_guest_elsewhere_and_keeps_its_place_at_home() -> None:
-    made = plan_of(settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, {"name": "c", "memory": "2GiB"}))
+def test_a_model_is_a_failover_elsewhere_and_keeps_its_place_at_home() -> None:
+    made = plan_of(settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, {"name": "c", "device_memory": "2GiB"}))
     assert made.placement == (("a",), ("b",), ("c",))
     moved = without(made, "gpu:0")
     assert moved.placement == (("a",), ("b",), ("c", "a"))
-    assert moved.guests == (Guest("a", device(made, "gpu:0"), device(made, "gpu:2")),)
+    assert moved.failovers == (Failover("a", device(made, "gpu:0"), device(made, "gpu:2")),)
     assert moved.stays == ()
     assert [model.name for model in moved.welcome(2).models] == ["a", "c"]
     again = without(moved, "gpu:0")
-    assert (again.shares, again.guests) == (moved.shares, moved.guests)
+    assert (again.shares, again.failovers) == (moved.shares, moved.failovers)
     home = without(moved)
-    assert (home.shares, home.guests) == (made.shares, ())
+    assert (home.shares, home.failovers) == (made.shares, ())
 
 
-def test_a_guest_whose_host_goes_too_goes_on_and_all_go_home_together() -> None:
+def test_a_failover_whose_host_goes_too_goes_on_and_all_go_home_together() -> None:
     made = plan_of(settings({"name": "a", **SMALL}))
     further = without(without(made, "gpu:0"), "gpu:0", "gpu:1")
     assert further.placement == (("a",), ("a",), ("a",))
     assert without(further, "gpu:0", "gpu:1", "gpu:2").stays == (
-        "model a is not moved from gpu:2: no other has room for it: it needs 4.0 GiB, free are none",
+        "model a cannot move from gpu:2: no other device has room: it needs 4.0 GiB; free: none",
     )
     assert without(further).shares == made.shares
     assert without(further, "gpu:1", "gpu:2").placement == (("a",), (), ())
@@ -81,9 +83,11 @@ def test_a_guest_whose_host_goes_too_goes_on_and_all_go_home_together() -> None:
 
 
 def test_no_model_goes_to_what_serves_nothing_or_would_take_other_slots() -> None:
-    read = settings({"name": "a", **SMALL}, {"name": "b", **SMALL, "session": {"allow_growth": False}}, devices=(0, 1))
+    read = settings(
+        {"name": "a", **SMALL}, {"name": "b", **SMALL, "tensorflow": {"allow_growth": False}}, devices=(0, 1)
+    )
     assert without(plan_of(read), "gpu:0").stays == (
-        "model a is not moved from gpu:0: no other has room for it: it needs 4.0 GiB, free are gpu:1 cannot take it",
+        "model a cannot move from gpu:0: no other device has room: it needs 4.0 GiB; free: gpu:1 cannot take it",
     )
     read = settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, devices=(0, 1))
     assert without(plan_of(read), "gpu:0", shut=("gpu:1",)).stays
@@ -96,7 +100,7 @@ def test_each_worker_of_a_device_gets_the_model() -> None:
 
 def test_a_device_of_which_a_worker_serves_has_its_models() -> None:
     made = plan_of(settings({"name": "a", **SMALL}, devices=(0, 1), workers_per_device=2))
-    assert plan(replace(made.world.run_by(made), lost=frozenset({1}))).guests == ()
+    assert plan(replace(made.world.run_by(made), lost=frozenset({1}))).failovers == ()
 
 
 def test_a_second_copy_is_never_beside_the_first_and_pins_are_kept() -> None:
@@ -107,19 +111,19 @@ def test_a_second_copy_is_never_beside_the_first_and_pins_are_kept() -> None:
     )
     made = plan_of(settings(*models, devices=(0, 1)))
     assert without(made, "gpu:0").stays == (
-        "model a is not moved from gpu:0: it is on all others",
-        "model b is not moved from gpu:0: its `devices` name no other that it is not on",
-        "model c is not moved from gpu:0: it is on all others",
+        "model a cannot move from gpu:0: all other devices already have it",
+        "model b cannot move from gpu:0: its `devices` name no other free device",
+        "model c cannot move from gpu:0: all other devices already have it",
     )
 
 
 def gone_with(sizes: dict[str, int], first: int, second: int) -> Plan:
     """What becomes of models that were all on gpu:0, so many GiB each, where the other two have so many."""
     pins = (
-        {"name": "p", "memory": f"{first}GiB", "devices": [1]},
-        {"name": "q", "memory": f"{second}GiB", "devices": [2]},
+        {"name": "p", "device_memory": f"{first}GiB", "devices": [1]},
+        {"name": "q", "device_memory": f"{second}GiB", "devices": [2]},
     )
-    made = plan_of(settings(*pins, *({"name": name, "memory": f"{size}GiB"} for name, size in sizes.items())))
+    made = plan_of(settings(*pins, *({"name": name, "device_memory": f"{size}GiB"} for name, size in sizes.items())))
     world = made.world.run_by(made)
     homes = {**world.homes, **{name: replace(world.homes[name], devices=(0,)) for name in sizes}}
     moved = plan(replace(world, homes=homes, lost=frozenset({0})))
@@ -137,39 +141,45 @@ def test_the_fullest_are_taken_where_that_leaves_fewer_without_room() -> None:
     assert ([set(names) for names in moved.placement[1:]], moved.stays) == ([{"p", "a"}, {"q", "b", "c"}], ())
 
 
-def test_a_reload_keeps_guests_and_their_room() -> None:
-    read = settings({"name": "a", "memory": "9GiB"}, {"name": "b", **SMALL}, devices=(0, 1))
+def test_a_reload_keeps_failovers_and_their_room() -> None:
+    read = settings({"name": "a", "device_memory": "9GiB"}, {"name": "b", **SMALL}, devices=(0, 1))
     moved = without(plan_of(read), "gpu:0")
     assert moved.placement == (("a",), ("b", "a"))
-    found = wished(moved, RELOAD, read)
+    found = requested(moved, RELOAD, read)
     assert found.placement == moved.placement
-    assert found.guests == moved.guests
-    assert wished(moved, Wish("load", "c", "stub:echo"), read).guests == moved.guests
-    gone = wished(moved, Wish("unload", "a"), read)
+    assert found.failovers == moved.failovers
+    assert requested(moved, Request("load", "c", "stub:echo"), read).failovers == moved.failovers
+    gone = requested(moved, Request("unload", "a"), read)
     assert gone.placement == ((), ("b",))
-    assert gone.guests == ()
-    third = settings({"name": "a", "memory": "9GiB"}, {"name": "b", **SMALL}, {"name": "c", **SMALL}, devices=(0, 1))
-    found = wished(moved, RELOAD, third)
-    assert "c" in found.placement[0], "gpu:1 has no room beside its guest"
+    assert gone.failovers == ()
+    third = settings(
+        {"name": "a", "device_memory": "9GiB"}, {"name": "b", **SMALL}, {"name": "c", **SMALL}, devices=(0, 1)
+    )
+    found = requested(moved, RELOAD, third)
+    assert "c" in found.placement[0], "gpu:1 has no room beside its failover"
     assert found.stays == (
-        "model c is not moved from gpu:0: no other has room for it: it needs 4.0 GiB, free are gpu:1 2.0 GiB",
+        "model c cannot move from gpu:0: no other device has room: it needs 4.0 GiB; free: gpu:1 2.0 GiB",
     )
 
 
-def test_a_reload_after_which_a_guest_could_not_stay_is_refused() -> None:
+def test_a_reload_after_which_a_failover_could_not_stay_is_refused() -> None:
     read = settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, devices=(0, 1))
     moved = without(plan_of(read), "gpu:0")
     apart = settings(
-        {"name": "a", **SMALL}, {"name": "b", **SMALL, "session": {"intra_op_parallelism_threads": 1}}, devices=(0, 1)
+        {"name": "a", **SMALL},
+        {"name": "b", **SMALL, "tensorflow": {"intra_op_parallelism_threads": 1}},
+        devices=(0, 1),
     )
-    with pytest.raises(InvalidConfig, match="model a is on gpu:1 while gpu:0 is gone, and could not stay; bring"):
-        wished(moved, RELOAD, apart)
+    with pytest.raises(
+        InvalidConfig, match=r"model a is on gpu:1 while gpu:0 is gone; this change would end it there\. Bring"
+    ):
+        requested(moved, RELOAD, apart)
 
 
 MODELS = st.lists(
     st.builds(
         lambda size, replicas, pin: {
-            "memory": f"{size}GiB",
+            "device_memory": f"{size}GiB",
             **({"devices": [pin]} if pin < 3 else {"replicas": replicas}),
         },
         st.integers(1, 9),
@@ -201,5 +211,5 @@ def test_every_answer_keeps_the_promises(models: list[dict[str, object]], losses
         served = [name for slot, names in enumerate(made.placement) if slot not in lost for name in names]
         wanted = [name for names in at_home for name in names]
         assert len(served) >= len(wanted) - len(made.stays), "each copy is served, or it is told why not"
-        for slot in (slot for guest in made.guests for slot in [made.devices.index(guest.at)]):
-            assert lost, f"slot {slot} has a guest, and no device is gone"
+        for slot in (slot for failover in made.failovers for slot in [made.devices.index(failover.at)]):
+            assert lost, f"slot {slot} has a failover, and no device is gone"

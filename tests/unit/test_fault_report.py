@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulation.driver import Driver
-from simulation.plans import model_info
 
 from pool.core import events as told
 from pool.core.jobs import Batch, Job
@@ -30,6 +28,8 @@ from pool.serve.loop import Way
 from pool.wire.faults import Fault
 from pool.wire.signatures import Signature, TensorSpec
 from pool.wire.worker_messages import Phase
+from simulation.driver import Driver
+from simulation.plans import model_info
 
 JOB = JobArrived(b"c", 1, "m", None, None, 1, None, 0, None, 100, b"form", None)
 POLICY = Policy(models={"m": ModelPolicy(max_batch=4)})

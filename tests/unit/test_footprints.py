@@ -2,19 +2,20 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import pynvml
 
 from pool.config import parse_settings
-from pool.devices import discover_gpus
 from pool.plan.footprints import Footprints, fingerprint, footprint
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan, with_sizes
 from pool.plan.planning import plan as planned
 from pool.wire.worker_messages import ModelSettings, PlacementRule
+from support.fake_nvml import eight_gpus
 
 GIB = 2**30
 
@@ -83,24 +84,24 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path, caplog: pytest.LogCaptureFi
     learn(tmp_path, replace(model, path=str(tmp_path / "gone")), 5)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
-    assert all(text.startswith("what m takes of its GPU is not kept for the next start: ") for text in told)
+    assert all(text.startswith("the GPU memory that m takes is not stored for the next start: ") for text in told)
     Footprints(None).learn(model, 2, "T4", 5)
 
 
 # --- in the plan
 
 
-def plan(base: Path, *models: dict[str, object], running: Plan | None = None, **session: object) -> Plan:
+def plan(base: Path, *models: Mapping[str, Any], running: Plan | None = None, **session: object) -> Plan:
     data = {
         "pool": {"devices": [0, 1], "state": "state"},
-        "session": session,
+        "tensorflow": session,
         "model": [{"path": "model", **model} for model in models],
     }
     settings = parse_settings(data, "config", base)
     if running is not None:
         world = running.world.run_by(running)
         return planned(with_sizes(replace(world, settings=settings, may_move=True)))
-    return make_plan(settings, {"HOME": "/home/somebody"}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    return make_plan(settings, {"HOME": "/home/somebody"}, eight_gpus())
 
 
 def test_the_next_plan_has_what_was_learned_unless_memory_says(tmp_path: Path) -> None:
@@ -108,10 +109,10 @@ def test_the_next_plan_has_what_was_learned_unless_memory_says(tmp_path: Path) -
     first = plan(tmp_path, {"name": "m"})
     assert (first.sizes["m"].size_bytes, first.sizes["m"].source) == (100, "its files")
     learn(tmp_path / "state", first.models[0], 9 * GIB)
-    second = plan(tmp_path, {"name": "m"}, {"name": "n", "memory": "1GiB"})
+    second = plan(tmp_path, {"name": "m"}, {"name": "n", "device_memory": "1GiB"})
     assert {name: (size.size_bytes, size.source) for name, size in second.sizes.items()} == {
         "m": (9 * GIB, "a former run"),
-        "n": (GIB, "memory"),
+        "n": (GIB, "device_memory"),
     }
 
 

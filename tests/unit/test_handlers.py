@@ -18,13 +18,13 @@ from pool.wire.session_runs import RUN as SESSION_RUN
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
 from pool.wire.worker_messages import HandlerSettings, ModelSettings, PartDone, PartFailed, PartSpoiled, RowsDiffer, Run
-from workers.arenas import Arenas
 from workers.backend import CannotLoad, ProcessUnusable
 from workers.handled import HandledModel
 from workers.handlers import Handler, load_handler
 from workers.independence.known import Known
 from workers.memory import BatchMemory
 from workers.runner import Runner
+from workers.shared_memory import SharedMemory
 
 FLOATS = TensorSpec("float32", (-1, -1))
 NUMBERS = count()
@@ -89,8 +89,9 @@ def run(
         rows.append(len(array) if by_rows else 0)
     table = pack(Table(tuple(headers[: len(parts[0])])))
     message = Run(1, "m", None, outputs, tuple(rows) if by_rows else (), sum(rows), by_rows)
-    finished = Runner({"m": model}, Arenas()).run(message, [table, *buffers], BatchMemory())
-    payload, found = list(finished.payload), []
+    finished = Runner({"m": model}, SharedMemory()).run(message, [table, *buffers], BatchMemory())
+    payload = list(finished.payload)
+    found: list[Any] = []
     for outcome in finished.outcomes:
         if isinstance(outcome, PartDone):
             answer = unpack_answer([bytes(frame) for frame in payload[: outcome.frames]])
@@ -207,7 +208,10 @@ def test_what_it_is_given_cannot_be_written_and_what_it_hands_on_is_copied() -> 
         ({"x": 1, "z": 2}, "it gave 'x', 'z'; expected are 'x'"),
         ({"x": [1.0]}, "it gave 'x' as float64 [1]; expected is float32 [?, ?]"),
         ({"x": np.array([[1e300]])}, "it gave 'x' as float64 [1, 1]; expected is float32 [?, ?]"),
-        ({"x": [[object()]]}, "it gave 'x', which is no array: an element is neither a number nor a string: object"),
+        (
+            {"x": [[object()]]},
+            "it gave 'x', which is not an array: an element is neither a number nor a string",
+        ),
         (SystemExit(3), "SystemExit: 3 (test_handlers.py"),
     ],
 )
@@ -296,35 +300,35 @@ class Handler:
         ("x = 1\n1 / 0", "it cannot be imported: ZeroDivisionError: division by zero (handler_under_test"),
         ("raise SystemExit", "it cannot be imported: SystemExit: (handler_under_test"),
         ("def Handler(): pass", ".py has no class Handler"),
-        ("class Handler:\n    def __init__(self): pass", "it cannot be made: TypeError: Handler.__init__() takes 1"),
+        ("class Handler:\n    def __init__(self): pass", "it cannot be created: TypeError: Handler.__init__() takes 1"),
         ("class Handler: pass", "it has neither a method preprocess nor a method postprocess"),
         (
             "class Handler:\n    def __init__(self, context): raise OSError('no labels.txt')",
-            "it cannot be made: OSError: no labels.txt",
+            "it cannot be created: OSError: no labels.txt",
         ),
         (
             PASSES + "    outputs = {'s': {'y': ('string', None)}}",
-            "it declares outputs and has no method postprocess to make the graph's of them",
+            "it declares outputs but has no method postprocess to convert them",
         ),
         (
             PASSES + "    inputs = {'t': {}}",
-            "its inputs name the signature 't', which is not there: s",
+            "its inputs name the signature 't', which the model does not have: s",
         ),
         (
             PASSES + "    inputs = {'s': {'x': 'float32'}}",
-            "its inputs cannot be understood: TypeError",
+            "its inputs are not valid: TypeError",
         ),
         (
             PASSES + "    inputs = {'s': {'x': ('float', [1])}}",
-            "its inputs cannot be understood: ValueError: no dtype 'float'",
+            "its inputs are not valid: ValueError: no dtype 'float'",
         ),
         (
             PASSES + "    inputs = {'s': {'x\\udcff': ('float32', [1])}}",
-            r"its inputs cannot be understood: ValueError: no name 'x\udcff'",
+            r"its inputs are not valid: ValueError: no name 'x\udcff'",
         ),
         (
             PASSES + "    inputs = {'s': {1: ('float32', [1])}}",
-            "its inputs cannot be understood: ValueError: no name 1",
+            "its inputs are not valid: ValueError: no name 1",
         ),
     ],
 )
@@ -344,5 +348,5 @@ def test_a_module_that_is_not_there_and_one_that_is_hidden(
         load_handler(HandlerSettings("no_such_module_at_all:Handler"), Graph().info)
     write("")
     (tmp_path / "json.py").write_text(PASSES)
-    with pytest.raises(CannotLoad, match=r"module json of .* is hidden by .*__init__\.py; give it another name"):
+    with pytest.raises(CannotLoad, match=r"module json of .* is hidden by .*__init__\.py; rename it"):
         load_handler(HandlerSettings("json:Handler", str(tmp_path)), Graph().info)

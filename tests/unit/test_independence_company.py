@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from caches import new_cache
 
 from pool.wire.independence import RowsCompared
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
+from unit.caches import new_cache
 from workers.independence.checks import QUICK_S, Checks
 from workers.independence.known import Known
 from workers.independence.samples import Sample, Sampler

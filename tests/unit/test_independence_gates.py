@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from caches import new_cache
 
 from pool.wire.independence import RowsCompared
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
+from unit.caches import new_cache
 from workers.independence.checks import Checks
 from workers.independence.known import Known
 from workers.independence.samples import Sample, Sampler

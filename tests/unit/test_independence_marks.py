@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from caches import new_cache
 
 from pool.wire.independence import Judgement, RowsCompared, RowsJudged
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
+from unit.caches import new_cache
 from workers.backend import ProcessUnusable
 from workers.independence.checks import Checks
 from workers.independence.known import Known

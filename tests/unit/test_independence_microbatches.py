@@ -1,19 +1,19 @@
 """Of rows that are fed run after run, a sample is one of the runs: comparing it feeds no more rows than may run."""
 
 import pytest
-from caches import new_cache
-from unit.test_runner import Model, doubling, floats, frames_of
 
 from pool.wire.calls import Table
 from pool.wire.codec import pack
 from pool.wire.independence import Judgement, RowsCompared, RowsJudged
 from pool.wire.worker_messages import ModelSettings, Run
-from workers.arenas import Arenas
+from unit.batch_runs import Model, doubling, floats, frames_of, served
+from unit.caches import new_cache
 from workers.independence.checks import Checks
 from workers.independence.known import Known
 from workers.independence.samples import Sampler
 from workers.memory import BatchMemory
 from workers.runner import Runner
+from workers.shared_memory import SharedMemory
 
 
 def compare(model: Model, rows: int, pad_to: int, microbatch: int) -> list[RowsCompared]:
@@ -24,7 +24,7 @@ def compare(model: Model, rows: int, pad_to: int, microbatch: int) -> list[RowsC
     )
     known.load("m", "files")
     sampler = Sampler(known)
-    runner = Runner({"m": model}, Arenas())
+    runner = Runner(served(model), SharedMemory())
     told: list[RowsCompared] = []
     checks = Checks(sampler, runner.run_rows, told.append, known.marks, 0)
     headers, buffers = frames_of({"x": floats(*([n, -n] for n in range(rows)))})

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from caches import new_cache
 
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, Judgement, RowsCompared, RowsJudged
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
+from unit.caches import new_cache
 from workers.backend import ProcessUnusable
 from workers.independence.checks import PATIENCE, Checks
 from workers.independence.comparison import difference as difference_among
@@ -55,9 +55,9 @@ def test_a_small_row_beside_a_large_one_is_compared_by_its_own_size() -> None:
 
 def test_a_large_number_hides_no_score_beside_it() -> None:
     right = np.array([[1.6e9 + row, 3.0 + row] for row in range(4)], np.float32)
-    assert difference({"y": right + np.float32([100.0, 0.01])}, {"y": right}) == ""
-    assert difference({"y": right + np.float32([0.0, 2.0])}, {"y": right}) != ""
-    one = right[:1] + np.float32([0.0, 2.0])
+    assert difference({"y": right + np.array([100.0, 0.01], np.float32)}, {"y": right}) == ""
+    assert difference({"y": right + np.array([0.0, 2.0], np.float32)}, {"y": right}) != ""
+    one = right[:1] + np.array([0.0, 2.0], np.float32)
     assert difference_among({"y": one}, {"y": right[:1]}, {"y": right}) != "", "of one row the others show its size"
 
 

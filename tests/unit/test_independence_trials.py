@@ -67,7 +67,7 @@ def test_a_model_is_not_tried_again_once_enough_workers_died_of_any_of_its_signa
     found = trials(model, tmp_path)
     assert not model.ran
     assert {each.untried for each in found.values()} == {
-        f"{ENOUGH} workers died while they tried it; it is tried again in a day"
+        f"{ENOUGH} workers died while they tried it; the next try is in a day"
     }
     assert found.keys() == {"s", "t"}
 

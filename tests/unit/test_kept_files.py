@@ -28,7 +28,7 @@ def hindmost_first() -> Iterator[threading.Event]:
 
     threading.setprofile(hold)
     yield begin
-    threading.setprofile(None)  # type: ignore[arg-type]  # which is its default
+    threading.setprofile(None)  # which is its default
     assert threads
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import zmq
-from unit.test_runner import Model, floats, frames_of
 
 from pool.wire.calls import Table
 from pool.wire.codec import pack
@@ -26,7 +25,7 @@ from pool.wire.worker_messages import (
     Stop,
     WelcomeLane,
 )
-from workers.arenas import Arenas
+from unit.batch_runs import Model, floats, frames_of, served
 from workers.environment import Assignment
 from workers.independence.checks import PATIENCE
 from workers.independence.known import Known
@@ -35,6 +34,7 @@ from workers.memory import BatchMemory
 from workers.progress import Progress
 from workers.runner import Runner
 from workers.sessions import Sessions
+from workers.shared_memory import SharedMemory
 
 INSTANCE = b"instance"
 WAIT_MS = 20_000
@@ -59,7 +59,7 @@ class Pool:
         self.router.bind(endpoint)
         cache = str(state / "cache")
         known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=cache, batching=batching)])
-        runner = Runner({"m": self.model}, Arenas(), Idle({"m": self.model}, self.idle))
+        runner = Runner(served(self.model), SharedMemory(), Idle(served(self.model), self.idle))
         assignment = Assignment(endpoint, 0, 1, 0, 0, "")
         self.lane = Lane(0, self._context, assignment, b"s" * 32, runner, self.progress, spin_s, known)
         self.lane.start()

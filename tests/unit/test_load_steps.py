@@ -28,7 +28,7 @@ def test_whatever_a_worker_writes_is_a_step_or_none(packet: bytes) -> None:
     [
         (Exit.MODEL_CANNOT_LOAD, False, MODEL, "m@3", True),
         (Exit.MODEL_CANNOT_LOAD, False, HANDLER, "m", False),
-        (Exit.MODEL_CANNOT_LOAD, False, LoadStep(), None, False),  # a library that [session] names, say
+        (Exit.MODEL_CANNOT_LOAD, False, LoadStep(), None, False),  # a library that [tensorflow] names, say
         (-9, True, MODEL, "m@3", False),  # it took too long
         (-9, False, MODEL, None, False),  # the machine's memory, which is no model's
         (-11, True, MODEL, None, False),

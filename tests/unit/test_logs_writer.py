@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import eventually
 from pool.logs.entry import Entry
 from pool.logs.writer import Writer
+from support.processes import eventually
 
 LONG_S = 20.0
 
@@ -66,7 +66,7 @@ def test_what_waits_is_bounded_in_number_and_what_is_dropped_is_told_in_its_plac
     say(writer, *range(10))
     reader.gate.set()
     assert writer.close(LONG_S)
-    assert reader.read == ["first", "0", "1", "2", "… 7 lines were dropped: nobody read the log"]
+    assert reader.read == ["first", "0", "1", "2", "… 7 lines were dropped because nothing read the log"]
 
 
 def test_it_takes_lines_again_when_it_has_told(reader: Reader) -> None:
@@ -76,7 +76,7 @@ def test_it_takes_lines_again_when_it_has_told(reader: Reader) -> None:
     eventually(lambda: len(reader.read) == 3)
     say(writer, "after")
     assert writer.close(LONG_S)
-    assert reader.read == ["first", "kept", "… 1 line was dropped: nobody read the log", "after"]
+    assert reader.read == ["first", "kept", "… 1 line was dropped because nothing read the log", "after"]
 
 
 def test_what_waits_is_bounded_in_size(reader: Reader) -> None:
@@ -100,7 +100,7 @@ def test_what_nobody_took_is_told_when_somebody_does(reader: Reader) -> None:
     writer = Writer([reader])
     say(writer, 1, 2, 3)
     assert writer.close(LONG_S)
-    assert reader.read == ["… 2 lines were dropped: nobody read the log", "3"]
+    assert reader.read == ["… 2 lines were dropped because nothing read the log", "3"]
 
 
 def test_the_next_way_takes_what_the_first_does_not(reader: Reader) -> None:

@@ -1,6 +1,7 @@
 """What lies at a model's path, by names and first bytes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_a_version_that_is_being_copied_makes_way_for_the_one_before(
 def test_no_version_is_whole(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     assert newest(versions_in(tmp_path), lambda _: False) is None
-    with pytest.raises(NotServed, match=r"there is no saved_model\.pb in it"):
+    with pytest.raises(NotServed, match=r"it has no saved_model\.pb"):
         look(str(tmp_path))
 
 
@@ -102,7 +103,7 @@ def test_no_version_is_whole(tmp_path: Path) -> None:
         ("m.ckpt-5.data-00000-of-00001", "give its .meta file"),
         (".data-00000-of-00001", "give its .meta file"),
         (".index", "give its .meta file"),
-        ("m.txt", "a file of no kind that is served"),
+        ("m.txt", "a file of an unknown kind"),
         ("saved_model.pb", "is the file inside a SavedModel: give its folder"),
     ],
 )
@@ -133,7 +134,7 @@ def test_keys_that_fit_the_format() -> None:
 
 
 def test_what_check_says_of_a_path(tmp_path: Path) -> None:
-    def said(path: object, **settings: tuple[str, ...]) -> tuple[str, str]:
+    def said(path: object, **settings: Any) -> tuple[str, str]:
         found = look_at(ModelSettings("m", str(path), True, **settings))
         return found.kind, found.problem
 

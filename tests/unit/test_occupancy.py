@@ -6,9 +6,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fake_nvml import FakeNvml
 
 from pool.devices.nvml import Nvml, Occupancy, Occupant, occupancy_of, untold
+from support.fake_nvml import FakeNvml
 
 GIB = 2**30
 CARD = "GPU-88000000-0000-4000-8000-000000000000"

@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused_with_a_line_for_each() -> None:
         "the models do not fit the devices:",
         "  model        needs  device",
         "  first      6.0 GiB  gpu:0",
-        "  second     5.0 GiB  wants 1 with room for it, there are 0",
+        "  second     5.0 GiB  devices needed: 1, with room: 0",
         "  third      unknown  gpu:0, gpu:1",
         "  fourth     9.0 GiB  does not fit on gpu:1",
         "  device         has  others use        free",
@@ -103,7 +103,7 @@ def test_what_others_use_is_not_free_and_a_later_start_may_do() -> None:
     assert place(models, used(gpus(8, 8, 16), 4, 0, 9)) == ((), ("a",), ("b",))
     with pytest.raises(DevicesOccupied) as caught:
         place(models, used(gpus(8, 8), 0, 4))
-    assert "  b         5.0 GiB  wants 1 with room for it, there are 0" in str(caught.value)
+    assert "  b         5.0 GiB  devices needed: 1, with room: 0" in str(caught.value)
     assert str(caught.value).endswith("  gpu:1      8.0 GiB     4.0 GiB     4.0 GiB")
     with pytest.raises(InvalidConfig) as refused:
         place([auto("c", 9)], used(gpus(8), 1))
@@ -133,7 +133,7 @@ def test_pins_stay_where_all_ways_are_tried() -> None:
 
 
 def test_more_replicas_than_devices_are_refused() -> None:
-    with pytest.raises(InvalidConfig, match="wants 3 devices, there are 2"):
+    with pytest.raises(InvalidConfig, match="devices needed: 3, there are: 2"):
         place([auto("a", 1, replicas=3)], gpus(8, 8))
 
 

@@ -1,23 +1,24 @@
 """From settings to what the pool is started with."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
-from fakes import pynvml
 
 from pool.config import parse_settings
 from pool.core.policy import ModelPolicy
-from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan
 from pool.plan.planning import plan as planned
 from pool.wire.independence import Batching
-from pool.wire.speed_ups import SpeedUpSettings
+from pool.wire.optimizations import OptimizationSettings
 from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule
+from support.fake_nvml import eight_gpus
 
 HOME = MappingProxyType({"HOME": "/home/somebody", "XDG_RUNTIME_DIR": "/run/user/1000"})
 
@@ -28,7 +29,7 @@ def plan(pool: dict[str, object] | None = None, **sections: object) -> Plan:
         "pool": {"devices": ["cpu", "cpu"], **(pool or {})},
         **sections,
     }
-    return make_plan(parse_settings(data, "config", Path("/base")), HOME, discover_gpus(pynvml))  # type: ignore[arg-type]
+    return make_plan(parse_settings(data, "config", Path("/base")), HOME, eight_gpus())
 
 
 def refusal(pool: dict[str, object] | None = None, **sections: object) -> str:
@@ -69,7 +70,7 @@ def test_the_bounds_of_a_client_are_a_share_unless_they_are_said() -> None:
 
 def test_a_job_can_ask_for_a_slot_by_each_of_its_names() -> None:
     slots = plan({"devices": ["cpu", 6, [0, 1], "cpu"]}).slots()
-    first, second, seventh = (gpu.uuid for gpu in (discover_gpus(pynvml).gpus[index] for index in (0, 1, 6)))
+    first, second, seventh = (gpu.uuid for gpu in (eight_gpus().gpus[index] for index in (0, 1, 6)))
     assert [slot.device for slot in slots] == ["cpu:0", "gpu:6", "gpu:0+1", "cpu:1"]
     assert [slot.names for slot in slots] == [
         {"slot:0", "cpu:0", "cpu"},
@@ -80,9 +81,9 @@ def test_a_job_can_ask_for_a_slot_by_each_of_its_names() -> None:
     assert all(slot.models == ("m",) for slot in slots)
 
 
-def models(*sessions: dict[str, object], **others: object) -> list[dict[str, object]]:
+def models(*sessions: Mapping[str, Any], **others: object) -> list[dict[str, object]]:
     return [
-        {"name": name, "path": "stub:echo", "devices": "all", "session": session, **others}
+        {"name": name, "path": "stub:echo", "devices": "all", "tensorflow": session, **others}
         for name, session in zip("abc", sessions, strict=False)
     ]
 
@@ -102,10 +103,10 @@ def test_nothing_is_another_where_nothing_is_overridden() -> None:
 def test_the_session_of_a_model_overrides_that_of_its_device_and_that_the_pools() -> None:
     made = plan(
         {"devices": [0, 1, "cpu", "cpu"]},
-        session={"allow_growth": False, "per_process_gpu_memory_fraction": 0.9, "inter_op_parallelism_threads": 1},
+        tensorflow={"allow_growth": False, "per_process_gpu_memory_fraction": 0.9, "inter_op_parallelism_threads": 1},
         device=[
-            {"use": 1, "session": {"per_process_gpu_memory_fraction": 0.5, "jit": True}},
-            {"use": "cpu:1", "session": {"intra_op_parallelism_threads": 7}},
+            {"use": 1, "tensorflow": {"per_process_gpu_memory_fraction": 0.5, "jit": True}},
+            {"use": "cpu:1", "tensorflow": {"intra_op_parallelism_threads": 7}},
         ],
         model=models({"per_process_gpu_memory_fraction": 0.25}),
     )
@@ -139,15 +140,15 @@ def test_what_belongs_to_a_session_alone_travels_with_its_model() -> None:
 
 
 def test_a_device_has_room_for_a_copy_in_each_of_its_workers() -> None:
-    told = refusal({"devices": [0], "workers_per_device": 9}, model=models({}, memory="10GiB"))
-    assert "90.0 GiB  memory  does not fit on gpu:0" in told
+    told = refusal({"devices": [0], "workers_per_device": 9}, model=models({}, device_memory="10GiB"))
+    assert "90.0 GiB  device_memory  does not fit on gpu:0" in told
 
 
 @pytest.mark.parametrize(
     ("use", "told"),
     [
-        (5, "[[device]] use: 5 is none of the pool's devices, which are cpu:0, gpu:6"),
-        ("cpu:3", '[[device]] use: "cpu:3" is none of the pool\'s devices, which are cpu:0, gpu:6'),
+        (5, "[[device]] use: 5 is not a device of the pool; it has cpu:0, gpu:6"),
+        ("cpu:3", '[[device]] use: "cpu:3" is not a device of the pool; it has cpu:0, gpu:6'),
     ],
 )
 def test_a_device_that_the_pool_does_not_have_cannot_be_overridden(use: object, told: str) -> None:
@@ -156,32 +157,35 @@ def test_a_device_that_the_pool_does_not_have_cannot_be_overridden(use: object, 
 
 def test_a_device_is_overridden_once() -> None:
     told = refusal({"devices": ["cpu", 6]}, device=[{"use": "cpu"}, {"use": "cpu:0"}])
-    assert told == "[[device]] use: cpu:0 is meant by two of them; write the keys of both into one"
+    assert told == "[[device]] use: cpu:0 is named by two sections; write the keys of both into one"
 
 
 def test_the_rules_of_a_model_reach_its_workers() -> None:
     rules = [{"layers": "conv1/.*", "device": "/CPU:01"}, {"layers": ".*", "device": "/device:cpu:0"}]
-    made = plan({"devices": ["cpu"]}, model=models({"device_count": {"CPU": 2}}, placement=rules, clear_devices=True))
+    made = plan(
+        {"devices": ["cpu"]},
+        model=models({"device_count": {"CPU": 2}}, layer_devices=rules, advanced={"clear_devices": True}),
+    )
     (model,) = made.welcome(0).models
     assert model.placement == (PlacementRule("conv1/.*", "/cpu:1"), PlacementRule(".*", "/cpu:0"))
     assert model.clear_devices is Clear.ALL
-    told = refusal({"devices": ["cpu", 6]}, model=models({}, placement=[{"layers": "a", "device": "/gpu:0"}]))
-    assert told.startswith("model a: its placement names /gpu:0, and its worker on cpu:0 has /cpu:0;")
+    told = refusal({"devices": ["cpu", 6]}, model=models({}, layer_devices=[{"layers": "a", "device": "/gpu:0"}]))
+    assert told.startswith("model a: its layer_devices name /gpu:0, but its worker on cpu:0 has /cpu:0;")
 
 
 def test_a_model_may_be_spread_over_its_workers_devices() -> None:
-    made = plan({"devices": [[0, 1]]}, model=models({}, placement="least-loaded"))
+    made = plan({"devices": [[0, 1]]}, model=models({}, layer_devices="least-loaded"))
     (model,) = made.welcome(0).models
     assert (model.placement, model.least_loaded) == ((), True)
     assert not plan().models[0].least_loaded
 
 
 def test_towers_need_the_memory_of_a_copy_on_each_gpu() -> None:
-    made = plan({"devices": [[0, 1]]}, model=models({}, towers=True, memory="14GiB"))
-    assert made.welcome(0).models[0].towers
-    told = refusal({"devices": [[0, 1]]}, model=models({}, towers=True, memory="17GiB"))
-    assert "34.0 GiB  memory  does not fit on gpu:0+1" in told
-    assert plan({"devices": [[0, 1]]}, model=models({}, memory="17GiB")).placement == (("a",),)
+    made = plan({"devices": [[0, 1]]}, model=models({}, copy_per_device=True, device_memory="14GiB"))
+    assert made.welcome(0).models[0].copy_per_device
+    told = refusal({"devices": [[0, 1]]}, model=models({}, copy_per_device=True, device_memory="17GiB"))
+    assert "34.0 GiB  device_memory  does not fit on gpu:0+1" in told
+    assert plan({"devices": [[0, 1]]}, model=models({}, device_memory="17GiB")).placement == (("a",),)
 
 
 @pytest.mark.parametrize("place_anew", [True, False])
@@ -214,9 +218,9 @@ def test_the_state_folder_is_the_users_unless_it_is_said() -> None:
     assert plan({"state": "kept"}).state == Path("/base/kept")
 
 
-def test_how_many_bundles_are_kept_is_said() -> None:
-    made = plan(recorder={"keep": 3, "max_bytes": "1MiB"})
-    assert (made.settings.recorder.keep, made.settings.recorder.max_bytes) == (3, 1 << 20)
+def test_how_many_crash_reports_are_kept_is_said() -> None:
+    made = plan(crash_reports={"keep": 3, "max_bytes": "1MiB"})
+    assert (made.settings.crash_reports.keep, made.settings.crash_reports.max_bytes) == (3, 1 << 20)
 
 
 def test_a_plan_can_be_printed() -> None:
@@ -231,22 +235,28 @@ def test_a_handler_travels_with_its_model(tmp_path: Path) -> None:
     (made,) = plan(model=[{**model, **handler}]).models
     assert made.handler == HandlerSettings("a.b:C", str(tmp_path), '{"names": ["x"]}', (1, 8))
     told = refusal(model=[{**model, "handler": "a:B", "handler_path": "nowhere"}])
-    assert told == "model m: handler_path: /base/nowhere is no folder; write the one that a:B's module lies in"
+    assert told == "model m: handler_path: /base/nowhere is not a folder; write the folder of a:B's module"
 
 
-def test_speed_ups_travel_where_any_is_asked_for() -> None:
-    keys = {"freeze": True, "grappler": {"remapping": False, "layout_optimizer": "aggressive"}, "tolerance": 0.01}
-    models = [{"name": "a", "path": "stub:echo", **keys}, {"name": "b", "path": "stub:echo", "tolerance": 0.1}]
+def test_optimizations_travel_where_any_is_asked_for() -> None:
+    keys = {
+        "freeze": True,
+        "advanced": {"grappler": {"remapping": False, "layout_optimizer": "aggressive"}, "tolerance": 0.01},
+    }
+    models = [
+        {"name": "a", "path": "stub:echo", **keys},
+        {"name": "b", "path": "stub:echo", "advanced": {"tolerance": 0.1}},
+    ]
     asked, plain = plan(model=models).models
     passes = {"remapping": "off", "layout_optimizer": "aggressive"}
-    assert asked.speed_ups == SpeedUpSettings(freeze=True, grappler=passes, tolerance=0.01)
-    assert plain.speed_ups is None
+    assert asked.optimizations == OptimizationSettings(freeze=True, grappler=passes, tolerance=0.01)
+    assert plain.optimizations is None
 
 
-def test_towers_and_speed_ups_are_not_tried_together() -> None:
-    told = refusal(model=[{"name": "m", "path": "stub:echo", "towers": True, "freeze": True}])
+def test_towers_and_optimizations_are_not_tried_together() -> None:
+    told = refusal(model=[{"name": "m", "path": "stub:echo", "copy_per_device": True, "freeze": True}])
     assert told.startswith(
-        "model m: towers and speed-ups (freeze, jit, mixed_precision, grappler) are not tried together;"
+        "model m: copy_per_device and optimizations (freeze, xla, mixed_precision, grappler) cannot be combined;"
     )
 
 
@@ -261,4 +271,4 @@ def test_cpu_workers_are_bound_and_gpu_workers_are_not(monkeypatch: pytest.Monke
     shared = plan({"devices": ["cpu"], "workers_per_device": 3, "cpu_affinity": True})
     assert sorted(core for cores in shared.cores for core in cores) == list(range(6))
     told = refusal({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3"]})
-    assert told.startswith("[pool] cpu_affinity: 1 lists of cores, and there are 2 CPU slots;")
+    assert told.startswith("[pool] cpu_affinity: 1 lists of cores for 2 CPU slots;")

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_house import House, settings
-from steady_clients import put
 
-from harness import eventually
 from pool.config import Settings
 from pool.core.fleet import Role, WorkerState
 from pool.wire.worker_messages import ModelSettings
+from support.processes import eventually
+from support.steady_clients import put
+from unit.plan_house import House, settings
 
 GOOD = "stub:rows"
 
@@ -46,10 +46,10 @@ def troubles(house: House) -> list[str]:
 def test_a_device_that_is_lost_while_a_replacement_loads_there_has_its_model_served_elsewhere(folder: Path) -> None:
     """Nobody knows yet what the replacement died of, so its settings are taken back; a reload brings them there too."""
     pins = {"name": "c", "devices": [1]}
-    house = House(settings(folder, {"name": "a"}, pins, watch="never"))
+    house = House(settings(folder, {"name": "a"}, pins, watch="off"))
     house.settle()
     assert house.served() == [{"a"}, {"c"}]
-    house.file = settings(folder, {"name": "a", "path": GOOD}, pins, watch="never")
+    house.file = settings(folder, {"name": "a", "path": GOOD}, pins, watch="off")
     house.ask(1)
     hold_while_it_loads(house, 0)
     house.lose("gpu:0")
@@ -67,11 +67,11 @@ def test_a_device_that_is_lost_while_a_replacement_loads_there_has_its_model_ser
     house.settle()
     assert house.served() == [{"a"}, {"c"}]
     assert told(house, 0)["a"].path == GOOD
-    assert house.plan.guests == ()
+    assert house.plan.failovers == ()
 
 
 def test_what_is_unloaded_while_it_loads_is_served_by_nobody_and_ends_no_rollout(folder: Path) -> None:
-    house = House(settings(folder, {"name": "a"}, devices=[0], watch="never"))
+    house = House(settings(folder, {"name": "a"}, devices=[0], watch="off"))
     house.settle()
     house.ask(1, "load", f'["d", "{GOOD}"]')
     hold_while_it_loads(house, 0)
@@ -83,7 +83,7 @@ def test_what_is_unloaded_while_it_loads_is_served_by_nobody_and_ends_no_rollout
     assert [change["line"] for change in house.replies[2]["changes"]] == ["[[model]] d: is gone"]
     assert house.served() == [{"a"}]
     assert house.machine.fleet.slots[0].planned == ("a",)
-    assert (house.failure(), house.plan.settled.keys()) == ("", {"a"})
+    assert (house.failure(), set(house.plan.settled)) == ("", {"a"})
 
 
 def test_a_version_that_fails_in_the_middle_of_a_rolling_update_goes_from_the_slots_that_have_it(folder: Path) -> None:
@@ -101,14 +101,14 @@ def test_a_version_that_fails_in_the_middle_of_a_rolling_update_goes_from_the_sl
     assert [told(house, slot)["m"].version for slot in range(3)] == [4, 4, 4]
     assert house.served() == [{"m"}] * 3
     assert [Path(path).name for path in house.broken_paths()] == ["5"]
-    assert house.failure().startswith("slot 1 did not come up with the new settings")
+    assert house.failure().startswith("slot 1 did not start with the new settings")
 
 
 def test_a_disk_that_vanishes_during_a_rollout_is_told_and_the_rollout_goes_on(folder: Path) -> None:
     m = {"name": "m", "path": f"stub:files?{folder / 'm'}"}
-    house = House(settings(folder, m, {"name": "a", "memory": "1GiB"}, devices=[0], watch="50ms"))
+    house = House(settings(folder, m, {"name": "a", "device_memory": "1GiB"}, devices=[0], watch="50ms"))
     house.settle()
-    house.file = settings(folder, m, {"name": "a", "path": GOOD, "memory": "1GiB"}, devices=[0], watch="50ms")
+    house.file = settings(folder, m, {"name": "a", "path": GOOD, "device_memory": "1GiB"}, devices=[0], watch="50ms")
     house.ask(1)
     hold_while_it_loads(house, 0)
     away = shutil.move(folder / "m", folder / "away")
@@ -130,8 +130,8 @@ def test_a_model_that_does_not_come_up_is_told_though_a_version_that_came_with_i
     """That one is given to jobs in a step of its own, which fails at nothing."""
 
     def wanted(version: int, path: str) -> Settings:
-        m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": [version], "memory": "1GiB"}
-        return settings(folder, m, {"name": "a", "path": path, "memory": "1GiB"}, devices=[0], watch="never")
+        m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": [version], "device_memory": "1GiB"}
+        return settings(folder, m, {"name": "a", "path": path, "device_memory": "1GiB"}, devices=[0], watch="off")
 
     house = House(wanted(4, "stub:echo"))
     house.settle()

@@ -8,18 +8,17 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from fakes import pynvml
-from steady_clients import put
 
 from pool.config import Settings, parse_settings
 from pool.core.versions import Versions
-from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan, plan, with_sizes
+from pool.plan.requests import RELOAD, Request, Source, grant
 from pool.plan.versions import Served
-from pool.plan.wishes import RELOAD, Source, Wish, grant
 from pool.plan.world import World
+from support.fake_nvml import eight_gpus
+from support.steady_clients import put
 
 
 @pytest.fixture
@@ -34,16 +33,16 @@ def settings(folder: Path, versions: object, memory: str = "1GiB", **labels: int
         "name": "m",
         "path": f"stub:files?{folder / 'm'}",
         "devices": "all",
-        "memory": memory,
+        "device_memory": memory,
         "versions": versions,
     }
-    more = {"name": "other", "path": "stub:echo", "devices": "all", "memory": "1GiB"}
+    more = {"name": "other", "path": "stub:echo", "devices": "all", "device_memory": "1GiB"}
     data = {"pool": {"devices": [0]}, "model": [{**model, "labels": labels}, more]}
     return parse_settings(data, "f.toml", folder)
 
 
 def running(before: Settings) -> World:
-    made = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    made = make_plan(before, {}, eight_gpus())
     return made.world.run_by(made)
 
 
@@ -68,9 +67,9 @@ def up(world: World, made: Plan) -> World:
     return replace(world, up=frozenset(made.given.names))
 
 
-def changed(before: Settings | World, after: Settings, wish: Wish = RELOAD) -> Steps:
+def changed(before: Settings | World, after: Settings, request: Request = RELOAD) -> Steps:
     world = before if isinstance(before, World) else running(before)
-    granted = grant(wish, Source("f.toml", lambda: after), world)
+    granted = grant(request, Source("f.toml", lambda: after), world)
     return steps(granted.plan.world, [change.line for change in granted.changes])
 
 
@@ -152,7 +151,7 @@ def test_without_room_for_both_it_is_refused_and_says_what_for(folder: Path) -> 
     with pytest.raises(InvalidConfig, match="do not fit") as caught:
         changed(settings(folder, [1], "10GiB"), settings(folder, [3], "10GiB"))
     last = str(caught.value).splitlines()[-1]
-    assert last == "m: until the new versions serve, the former ones stay beside them: m@1"
+    assert last == "m: the former versions stay until the new ones serve: m@1"
 
 
 def test_versions_that_a_look_has_found_are_taken_and_a_label_goes_with_its_own(folder: Path) -> None:
@@ -169,7 +168,7 @@ def test_versions_that_a_look_has_found_are_taken_and_a_label_goes_with_its_own(
     assert [named(found.plan)["m"].number(label) for label in ("stable", "canary")] == [1, None]
     with pytest.raises(InvalidConfig, match="labels: canary = 4, which is not served; served: 1, 3, 5, 6"):
         changed(world, before)
-    more = changed(found.plan.world.run_by(found.plan), before, Wish("load", "more", "stub:echo"))
+    more = changed(found.plan.world.run_by(found.plan), before, Request("load", "more", "stub:echo"))
     assert placed(more.plan) == {"m@1", "m@3", "m@5", "more"}, "nobody looks for others of another model"
 
 
@@ -186,14 +185,14 @@ def test_a_model_that_goes_goes_with_all_of_its_versions_and_one_that_comes_is_w
 def test_whatever_is_wished_and_whenever_jobs_get_only_what_every_slot_has(folder: Path, seed: int) -> None:
     """Reloads in the midst of one another, rolls that end well and others that do not."""
     rng = random.Random(seed)
-    wishes: list[object] = ["newest", "all", *([*some] for size in (1, 2) for some in combinations((1, 3, 4), size))]
-    world = running(settings(folder, rng.choice(wishes)))
+    requests: list[object] = ["newest", "all", *([*some] for size in (1, 2) for some in combinations((1, 3, 4), size))]
+    world = running(settings(folder, rng.choice(requests)))
     made, good = plan(world), world
     ready = placed(made)
     for _ in range(25):
         match rng.choice(["reload", "done", "done", "fails"]):
             case "reload":
-                made = grant(RELOAD, Source("f.toml", lambda: settings(folder, rng.choice(wishes))), world).plan
+                made = grant(RELOAD, Source("f.toml", lambda: settings(folder, rng.choice(requests))), world).plan
             case "done":
                 ready = placed(made)
                 if made.pending:

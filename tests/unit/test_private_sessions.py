@@ -7,10 +7,11 @@ import pytest
 
 from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
+from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, Model
 from workers.sessions import Sessions
 from workers.stub.backend import StubBackend
-from workers.stub.model import ModelSettings, StubModel
+from workers.stub.model import StubModel
 
 
 class Loaded:
@@ -58,7 +59,7 @@ def test_one_that_cannot_be_loaded_takes_no_place() -> None:
         return Loaded()(name)
 
     sessions = Sessions({}, load, 1, 10.0)
-    with pytest.raises(Refused, match="cannot be opened: no such file") as caught:
+    with pytest.raises(Refused, match="cannot open a private session: no such file") as caught:
         sessions.open("broken", 1)
     assert caught.value.fault is Fault.MODEL_FAILED
     sessions.open("m", 1)
@@ -80,7 +81,7 @@ def test_one_that_nobody_touches_is_closed_and_says_so() -> None:
     idle(sessions, now, 4.0)
     assert len(load.closed) == 1
     sessions.touch("m", kept)
-    assert "not heard of for 10 s" in lost(sessions, left)
+    assert "silent for 10 s" in lost(sessions, left)
 
 
 def test_time_in_which_no_lane_was_idle_does_not_count() -> None:
@@ -108,7 +109,7 @@ def test_one_that_runs_is_closed_when_it_has_ended() -> None:
 def test_a_name_that_is_unknown_or_of_another_model_is_lost() -> None:
     sessions = Sessions({}, Loaded(), 2, 10.0)
     name = sessions.open("m", 1)
-    assert "its worker is gone" in lost(sessions, b"unknown")
+    assert "another worker has replaced its worker" in lost(sessions, b"unknown")
     lost(sessions, name, "another")
     sessions.close(b"unknown")
     sessions.close(name)
@@ -124,7 +125,7 @@ def test_those_of_a_client_that_is_gone_end_at_once_and_no_others() -> None:
         assert len(load.closed) == 1, "the other is in use"
         assert len(sessions) == 1
     assert len(load.closed) == 2
-    assert "the pool has lost its client" in lost(sessions, one)
+    assert "the pool lost its client" in lost(sessions, one)
     sessions.touch("m", kept)
     sessions.client_left(3)
     sessions.touch("m", kept)
@@ -140,7 +141,7 @@ def test_one_that_comes_to_be_opened_when_its_client_is_gone_is_not() -> None:
 
     sessions = Sessions({}, load, 3, 10.0)
     for model in ("slow", "m"):
-        with pytest.raises(Refused, match="the pool has lost its client"):
+        with pytest.raises(Refused, match="the pool lost its client"):
             sessions.open(model, 1)
     assert len(loaded.closed) == 1, "the second one was not even loaded"
     assert len(sessions) == 0

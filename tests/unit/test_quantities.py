@@ -36,7 +36,7 @@ def test_auto_is_a_duration_only_where_it_may_be() -> None:
     assert parse_duration_or_auto("auto") == "auto"
     assert parse_duration_or_auto("2m") == 120.0
     for bad in ("never", 0):
-        with pytest.raises(ValueError, match='write "auto", or a duration'):
+        with pytest.raises(ValueError, match='is not a duration; write "auto", or one such as "120s"'):
             parse_duration_or_auto(bad)
 
 

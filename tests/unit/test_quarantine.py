@@ -18,10 +18,11 @@ from pool.kept import quarantine
 from pool.kept.quarantine import MAGIC, SUFFIX, KeptJob, Quarantine, load, state_folder
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
+from pool.wire.sizes import exceeds
 
 JOB = KeptJob("digits", "predict", ("classes",), 3, "0.000 s arrived\n0.100 s its worker died", (), 81)
 TABLE = pack(Table((TensorHeader("x", "int8", (ROWS, 2), True), TensorHeader("", "string", (ROWS,), False))))
-PAYLOAD = [TABLE, memoryview(bytes(range(256))), b""]
+PAYLOAD: list[bytes | memoryview] = [TABLE, memoryview(bytes(range(256))), b""]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 kept_jobs = st.builds(
@@ -59,7 +60,7 @@ def test_a_job_is_kept_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert found.kept_at.endswith("+00:00")
     assert path.name.endswith("-digits-81.job")
     assert caplog.messages == [
-        f"the inputs of job 81 of model digits are kept: try it again with `pool submit --replay {path}`"
+        f"the inputs of job 81 of model digits are stored: try it again with `pool submit --replay {path}`"
     ]
 
 
@@ -85,7 +86,7 @@ def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path, caplog: pytest
     elsewhere.mkdir()
     (tmp_path / "quarantine").symlink_to(elsewhere)
     assert kept(Quarantine(tmp_path, 20, 1 << 20)) == []
-    assert "are not kept" in caplog.text
+    assert "are not stored" in caplog.text
     assert "a link is refused too" in caplog.text
 
 
@@ -111,9 +112,8 @@ def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
             os.utime(path, (1000 - age, 1000 - age))
     assert [load(path).number for path in files] == [7, 8, 9]
     assert kept(keeper, dataclasses.replace(JOB, number=99), [TABLE, bytes(10_001)]) == files
-    size = 10_001 + overhead
-    told = f"the file would have {size} bytes, [quarantine] max_bytes is 10000"
-    assert f"the inputs of job 99 of model digits are not kept: {told}" in caplog.messages
+    told = exceeds(10_001 + overhead, "[quarantine] max_bytes", 10_000)
+    assert f"the inputs of job 99 of model digits are not stored: the file is too large: {told}" in caplog.messages
 
 
 def test_it_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_made_is_a_log_line(tmp_path: Path, caplog: pyte
     keeper = Quarantine(tmp_path / "file" / "below", 20, 1 << 20)
     keeper.keep(JOB, PAYLOAD)
     keeper.close(10.0)
-    assert "are not kept" in caplog.text
+    assert "are not stored" in caplog.text
     assert "Not a directory" in caplog.text
 
 
@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_leaves_no_half_file(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(quarantine.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert kept(Quarantine(tmp_path, 20, 1 << 20)) == []
     assert "No space left on device" in caplog.text
 
@@ -187,9 +187,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\x80\x04\x95")
-    assert refused(path) == "is not a job that a pool has kept: it begins in another way"
+    assert refused(path) == "is not a stored job: it does not begin like one"
     path.write_bytes(MAGIC)
-    assert refused(path) == "is not a job that a pool has kept: it is cut short"
+    assert refused(path) == "is not a stored job: it is cut short"
 
 
 def test_tensors_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_tensors_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest
 def test_what_a_newer_release_wrote_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(MAGIC[:-1] + b"\x02" + b"whatever is in it")
-    assert refused(path).endswith("a newer release wrote it, in format 2; this one reads 1")
+    assert refused(path).endswith("a newer release wrote it in format 2; this release reads 1")
 
 
 @pytest.mark.parametrize("age", [1.0, 2e9], ids=["the oldest", "the newest"])
@@ -221,7 +221,7 @@ def test_what_a_newer_release_wrote_is_let_be_and_told_of_once(
         assert files.issuperset(newer)
         assert len(files) - len(newer) <= 2
     assert len(files) - len(newer) == 2, "the bound is for its own"
-    assert caplog.text.count("which a newer release wrote") == 1
+    assert caplog.text.count("of a newer release") == 1
 
 
 def test_a_table_that_cannot_be_read_is_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -229,7 +229,7 @@ def test_a_table_that_cannot_be_read_is_a_log_line(tmp_path: Path, caplog: pytes
     keeper = Quarantine(tmp_path, 20, 1 << 20)
     keeper.keep(JOB, [b"no table"], over.set)
     keeper.close(10.0)
-    assert "are not kept" in caplog.text
+    assert "are not stored" in caplog.text
     assert over.is_set()
 
 

@@ -99,12 +99,12 @@ def test_what_is_not_there_may_be_anything() -> None:
 @pytest.mark.parametrize(
     ("indices", "values", "shape", "why"),
     [
-        ([[0], [1]], [1.0], [3], r"\[2, 1\], \[1, 1\] would fit"),
-        ([[0, 0]], [1.0], [3], "would fit"),
+        ([[0], [1]], [1.0], [3], r"\[2, 1\]; give \[1, 1\]"),
+        ([[0, 0]], [1.0], [3], r"\[1, 2\]; give \[1, 1\]"),
         ([[3]], [1.0], [3], r"outside of the shape \[3\]"),
         ([[-1]], [1.0], [3], "outside"),
         ([[0]], [[1.0]], [3], "vectors"),
-        ([[]], [1.0], [], "an axis or more"),
+        ([[]], [1.0], [], "at least one axis"),
     ],
 )
 def test_places_that_are_not_there_are_refused(indices: Any, values: Any, shape: Any, why: str) -> None:

@@ -2,17 +2,19 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from plan_house import House, settings
-from steady_clients import put
 
-from harness import eventually
 from pool.config import Settings
 from pool.core.fleet import SlotState
 from pool.core.versions import Versions
 from pool.logs.entry import entry_of
+from support.processes import eventually
+from support.steady_clients import put
+from unit.plan_house import House, settings
 
 
 @pytest.fixture
@@ -24,6 +26,12 @@ def folder(tmp_path: Path) -> Path:
 
 def m(folder: Path, versions: object, **more: object) -> dict[str, object]:
     return {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, **more}
+
+
+def stays(house: House) -> Any:
+    """Why models of lost devices are not served elsewhere."""
+    told: Any = house.reconciler.status()
+    return told["failover"]["stays"]
 
 
 def test_who_asks_for_nonsense_fills_no_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -41,7 +49,7 @@ def test_who_asks_for_nonsense_fills_no_log(folder: Path, caplog: pytest.LogCapt
     assert len(entry.message) + len(str(entry.fields["reason"])) < 800
 
 
-def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None:
+def test_a_failover_that_does_not_come_up_stops_no_changeover(folder: Path) -> None:
     house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
     house.settle()
     assert house.served() == [{"a"}, {"m@1"}]
@@ -55,12 +63,10 @@ def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None
     house.held.clear()
     house.settle()
     assert house.served() == [set(), {"m@3"}]
-    assert house.reconciler.status()["moved"]["stays"] == [
-        "model a is not moved from gpu:0: a worker on gpu:1 did not come up with it"
-    ]
+    assert stays(house) == ["model a cannot move from gpu:0: a worker on gpu:1 could not load it"]
 
 
-def test_a_version_that_does_not_come_up_keeps_no_guest_away(folder: Path) -> None:
+def test_a_version_that_does_not_come_up_keeps_no_failover_away(folder: Path) -> None:
     house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
     house.settle()
     house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
@@ -77,7 +83,7 @@ def test_a_version_that_does_not_come_up_keeps_no_guest_away(folder: Path) -> No
     assert house.plan.pending == ()
 
 
-def test_a_version_that_is_a_guest_and_does_not_come_up_leaves_the_former(folder: Path) -> None:
+def test_a_version_that_is_a_failover_and_does_not_come_up_leaves_the_former(folder: Path) -> None:
     house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
     house.settle()
     house.file = settings(folder, m(folder, [3]), {"name": "a", "devices": [1]})
@@ -96,7 +102,7 @@ def test_a_version_that_is_a_guest_and_does_not_come_up_leaves_the_former(folder
 
 def test_jobs_are_not_given_to_a_version_that_no_slot_can_have(folder: Path) -> None:
     """Its place is on the device that is gone, and nowhere else is room for it."""
-    big = {"memory": "7GiB"}
+    big = {"device_memory": "7GiB"}
     house = House(settings(folder, m(folder, [1], **big), {"name": "a", "devices": [1]}))
     house.settle()
     house.lose("gpu:0")
@@ -109,7 +115,7 @@ def test_jobs_are_not_given_to_a_version_that_no_slot_can_have(folder: Path) -> 
     assert house.plan.policy.versions == {"m": Versions((1,))}
 
 
-def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) -> None:
+def test_a_version_that_does_not_come_up_as_a_failover_is_not_broken(folder: Path) -> None:
     house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
     house.settle()
     house.broken.add((1, "m@1"))
@@ -117,11 +123,11 @@ def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) 
     house.settle()
     assert house.served() == [set(), {"a"}]
     assert house.broken_paths() == []
-    assert house.reconciler.status()["moved"]["stays"]
+    assert stays(house)
     house.come_back("gpu:0")
     house.settle()
     assert house.served() == [{"m@1"}, {"a"}]
-    assert house.reconciler.status()["moved"] == {"away": [], "stays": []}
+    assert house.reconciler.status()["failover"] == {"away": [], "stays": []}
 
 
 @pytest.mark.parametrize(("former", "wanted"), [([1], [1, 3]), ([1], [3]), ("newest", [1, 3]), ([1, 4], "newest")])
@@ -149,8 +155,8 @@ def test_a_load_after_versions_that_did_not_come_up_tries_them_not_again(
 
 def test_versions_that_come_of_one_model_try_those_of_another_not_again(folder: Path) -> None:
     put(folder / "n", 1)
-    n = m(folder, "all", name="n", path=f"stub:files?{folder / 'n'}", memory="1GiB")
-    house = House(settings(folder, m(folder, "all", memory="1GiB"), n, devices=[0], watch="50ms"))
+    n = m(folder, "all", name="n", path=f"stub:files?{folder / 'n'}", device_memory="1GiB")
+    house = House(settings(folder, m(folder, "all", device_memory="1GiB"), n, devices=[0], watch="50ms"))
     house.settle()
     house.broken.add((0, "n@2"))
     put(folder / "n", 2)
@@ -164,7 +170,7 @@ def test_versions_that_come_of_one_model_try_those_of_another_not_again(folder: 
 
 
 def test_a_load_in_the_midst_of_a_changeover_ends_it_not(folder: Path) -> None:
-    house = House(settings(folder, m(folder, "all"), {"name": "a"}, watch="never"))
+    house = House(settings(folder, m(folder, "all"), {"name": "a"}, watch="off"))
     house.settle()
     put(folder / "m", 5)
     house.held.add(0)
@@ -183,7 +189,7 @@ def test_a_slot_that_starts_while_others_serve_leaves_out_what_cannot_be_loaded(
     folder: Path, versions: object, served: set[str]
 ) -> None:
     models = {"name": "a", "devices": [0]}, m(folder, versions, devices=[1]), {"name": "b", "devices": [1]}
-    house = House(settings(folder, *models, ready="any", watch="never"))
+    house = House(settings(folder, *models, ready="any", watch="off"))
     house.held.add(1)
     house.settle()
     assert (house.ready, house.served()) == (1, [{"a"}, set()])
@@ -208,10 +214,10 @@ def test_a_slot_that_has_served_gives_up_no_version_by_itself(folder: Path) -> N
     assert house.plan.policy.versions == {"m": Versions((1, 3))}
 
 
-def plain(folder: Path, path: str = "stub:echo", *more: dict[str, object], **pool: object) -> Settings:
+def plain(folder: Path, path: str = "stub:echo", *more: Mapping[str, Any], **pool: object) -> Settings:
     """A model `a` and the newest version of `b`, on one device."""
-    b = m(folder, "newest", name="b", path=f"stub:files?{folder / 'm'}", memory="1GiB")
-    a = {"name": "a", "path": path, "memory": "1GiB"}
+    b = m(folder, "newest", name="b", path=f"stub:files?{folder / 'm'}", device_memory="1GiB")
+    a = {"name": "a", "path": path, "device_memory": "1GiB"}
     return settings(folder, a, b, *more, **{"devices": [0], "watch": "50ms", **pool})  # type: ignore[arg-type]
 
 
@@ -271,7 +277,7 @@ def test_of_a_change_that_did_not_come_up_nothing_is_left_behind(folder: Path) -
     house = House(plain(folder))
     house.settle()
     before, policy = told(house), house.plan.policy
-    house.file = plain(folder, GOOD, {"name": "c", "memory": "1GiB"}, lanes=7)
+    house.file = plain(folder, GOOD, {"name": "c", "device_memory": "1GiB"}, lanes=7)
     house.crashing.add(0)
     house.ask(1)
     house.settle()
@@ -328,8 +334,8 @@ def test_of_two_versions_that_come_at_once_the_one_that_is_named_is_broken_and_t
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(folder / "n", 1)
-    n = m(folder, "newest", name="n", path=f"stub:files?{folder / 'n'}", memory="1GiB")
-    house = House(plain(folder, "stub:echo", n, watch="never"))
+    n = m(folder, "newest", name="n", path=f"stub:files?{folder / 'n'}", device_memory="1GiB")
+    house = House(plain(folder, "stub:echo", n, watch="off"))
     house.settle()
     put(folder / "m", 5)
     put(folder / "n", 2)
@@ -341,8 +347,8 @@ def test_of_two_versions_that_come_at_once_the_one_that_is_named_is_broken_and_t
     assert told(house)["n"][1] == 1
     assert [Path(path).name for path in house.broken_paths()] == ["2"]
     assert house.served() == [{"a", "b", "n"}]
-    assert "model n: version 2 did not come up, and is not tried again" in caplog.text
-    assert "model b: version 5 did not come up" not in caplog.text
+    assert "model n: version 2 failed to load; it is tried again when its files change" in caplog.text
+    assert "model b: version 5 failed to load" not in caplog.text
 
 
 def test_a_version_that_did_not_come_up_is_tried_again_when_somebody_asks_for_something(folder: Path) -> None:
@@ -374,15 +380,18 @@ def test_a_model_whose_unloading_does_not_come_up_is_served_on(folder: Path) -> 
 
 def three(folder: Path, b: str) -> Settings:
     """`a` and `c` have their place; `b` goes where it has room."""
-    pins = {"name": "a", "memory": "8GiB", "devices": [0]}, {"name": "c", "memory": "2GiB", "devices": [1]}
-    return settings(folder, *pins, {"name": "b", "memory": b}, watch="never")
+    pins = (
+        {"name": "a", "device_memory": "8GiB", "devices": [0]},
+        {"name": "c", "device_memory": "2GiB", "devices": [1]},
+    )
+    return settings(folder, *pins, {"name": "b", "device_memory": b}, watch="off")
 
 
 def test_a_model_that_moves_comes_to_its_new_slot_before_it_leaves_the_former(folder: Path) -> None:
-    house = House(settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "memory": "5GiB"}))
+    house = House(settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "device_memory": "5GiB"}))
     house.settle()
     assert house.served() == [{"b"}, {"a"}]
-    house.file = settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "memory": "5GiB", "devices": [1]})
+    house.file = settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "device_memory": "5GiB", "devices": [1]})
     house.ask(1)
     seen = []
     while house.state(0) is not SlotState.STOPPED:
@@ -394,7 +403,7 @@ def test_a_model_that_moves_comes_to_its_new_slot_before_it_leaves_the_former(fo
 
 
 def test_models_that_change_places_are_awaited_where_neither_fits_beside_the_other(folder: Path) -> None:
-    here, there = {"name": "a", "memory": "9GiB"}, {"name": "b", "memory": "9GiB"}
+    here, there = {"name": "a", "device_memory": "9GiB"}, {"name": "b", "device_memory": "9GiB"}
     house = House(settings(folder, {**here, "devices": [0]}, {**there, "devices": [1]}))
     house.settle()
     house.file = settings(folder, {**here, "devices": [1]}, {**there, "devices": [0]})
@@ -415,10 +424,10 @@ def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder
     before = [house.reconciler.welcome(slot) for slot in (0, 1)]
     house.file = settings(
         folder,
-        {"name": "a", "memory": "8GiB", "devices": [0]},
-        {"name": "c", "memory": "2GiB", "devices": [1]},
-        {"name": "b", "memory": "5GiB", "devices": [0]},
-        watch="never",
+        {"name": "a", "device_memory": "8GiB", "devices": [0]},
+        {"name": "c", "device_memory": "2GiB", "devices": [1]},
+        {"name": "b", "device_memory": "5GiB", "devices": [0]},
+        watch="off",
     )
     house.broken.add((0, "b"))
     house.ask(1)

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_house import House, settings
-from steady_clients import put
 
 from pool.core.fleet import SlotState
+from support.steady_clients import put
+from unit.plan_house import House, settings
 
-WISHES: tuple[object, ...] = ("newest", "all", [1], [3], [1, 3], [3, 4])
+REQUESTS: tuple[object, ...] = ("newest", "all", [1], [3], [1, 3], [3, 4])
 PATHS = ("stub:echo", "stub:rows", "stub:faults")
 THINGS = (
     *("reload", "reload", "load", "load", "unload", "lose", "back"),
@@ -19,14 +19,20 @@ THINGS = (
 
 
 def wanted(folder: Path, rng: random.Random) -> Any:
-    several = rng.choice(WISHES)
+    several = rng.choice(REQUESTS)
     labels = {"stable": rng.choice(several)} if isinstance(several, list) else {}
-    m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": several, "labels": labels, "memory": "2GiB"}
+    m = {
+        "name": "m",
+        "path": f"stub:files?{folder / 'm'}",
+        "versions": several,
+        "labels": labels,
+        "device_memory": "2GiB",
+    }
     return settings(
         folder,
         m,
         {"name": "a", "path": rng.choice(PATHS)},
-        {"name": "b", "replicas": 2, "memory": "1GiB"},
+        {"name": "b", "replicas": 2, "device_memory": "1GiB"},
         devices=(0, 1, 2),
     )
 
@@ -92,7 +98,7 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
         if slot.state in (SlotState.FATAL, SlotState.STOPPED):
             house.restart(slot.number)
     house.settle()
-    assert house.plan.guests == ()
+    assert house.plan.failovers == ()
     assert "refused" not in house.replies[0], house.replies[0]
     assert house.plan.pending == ()
     assert house.served() == [set(share.models) for share in house.plan.shares]

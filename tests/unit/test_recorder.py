@@ -1,4 +1,4 @@
-"""What the flight recorder makes of a worker's end, with the production core and without processes."""
+"""What the recorder makes of a worker's end, with the production core and without processes."""
 
 import dataclasses
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation.driver import Did, Driver, RunBatch, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -19,11 +18,12 @@ from pool.recorder import Recorder, Shelf
 from pool.recorder import recorder as recorder_module
 from pool.recorder.batches import LARGEST_TABLE
 from pool.recorder.hot_calls import BatchDone, JobArrived
-from pool.recorder.recorder import MOST_BEATS, MOST_BUNDLES, MOST_DEATHS, OUTPUT_CHARS
+from pool.recorder.recorder import MOST_BEATS, MOST_DEATHS, MOST_REPORTS, OUTPUT_CHARS
 from pool.serve.rows import Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.worker_messages import LaneProgress, Phase
+from simulation.driver import Did, Driver, RunBatch, one
 
 ENDPOINT = "ipc:///run/pool.sock"
 TABLE = pack(Table((TensorHeader("pixels", "float32", (ROWS, 64), False), TensorHeader("", "string", (ROWS,), True))))
@@ -63,8 +63,8 @@ class Body(Driver):
                     self.recorder.changed(action, self.now)
         return actions
 
-    def bundle(self, slot: int = 0) -> dict[str, Any]:
-        found = self.recorder.bundles(slot)[0]
+    def report(self, slot: int = 0) -> dict[str, Any]:
+        found = self.recorder.reports(slot)[0]
         assert json.loads(json.dumps(found)) == found, "it is JSON"
         return found
 
@@ -79,15 +79,15 @@ def test_a_crash_with_a_batch_is_told_whole() -> None:
     body.pass_time(0.5)
     body.trace = dataclasses.replace(TRACE, status=-11)
     body.die(0, "SIGSEGV", last_output=("one", "two"))
-    bundle = body.bundle()
-    assert (bundle["slot"], bundle["incarnation"], bundle["device"], bundle["pid"]) == (0, 1, "gpu:0", 4242)
-    assert (bundle["pool"], bundle["endpoint"], bundle["up_s"]) == ("1.0", ENDPOINT, 12.5)
-    assert bundle["died_at"].endswith("+00:00")
-    assert (bundle["exit"], bundle["killed_for"]) == ("SIGSEGV", None)
-    assert (bundle["state"], bundle["phase"]) == ("READY", "serving")
-    assert bundle["state_s"] == bundle["phase_s"] == pytest.approx(62.5)
-    assert [step["state"] for step in bundle["states"]] == ["STARTING", "LOADING", "READY"]
-    (batch,) = bundle["batches"]
+    report = body.report()
+    assert (report["slot"], report["incarnation"], report["device"], report["pid"]) == (0, 1, "gpu:0", 4242)
+    assert (report["pool"], report["endpoint"], report["up_s"]) == ("1.0", ENDPOINT, 12.5)
+    assert report["died_at"].endswith("+00:00")
+    assert (report["exit"], report["killed_for"]) == ("SIGSEGV", None)
+    assert (report["state"], report["phase"]) == ("READY", "serving")
+    assert report["state_s"] == report["phase_s"] == pytest.approx(62.5)
+    assert [step["state"] for step in report["states"]] == ["STARTING", "LOADING", "READY"]
+    (batch,) = report["batches"]
     assert (batch["batch"], batch["lane"], batch["model"], batch["signature"]) == (1, 0, "m", "predict")
     assert (batch["rows"], batch["jobs"], batch["jobs_in_all"]) == (3, [1], 1)
     assert batch["age_s"] == pytest.approx(2.5)
@@ -95,11 +95,11 @@ def test_a_crash_with_a_batch_is_told_whole() -> None:
         {"name": "pixels", "dtype": "float32", "shape": [3, 64]},
         {"name": "", "dtype": "string", "shape": [3]},
     ]
-    assert [beat["age_s"] for beat in bundle["beats"]] == pytest.approx([2.5, 0.5])
-    assert bundle["beats"][-1]["running"] == [{"lane": 0, "batch": 1, "age_s": 2.0}]
-    assert bundle["last_output"] == ["one", "two"]
-    assert (bundle["stacks"], bundle["threads"], bundle["note"]) == (TRACE.stacks, ["python: sleeping"], "a note")
-    assert bundle["deaths_lately"] == 1
+    assert [beat["age_s"] for beat in report["beats"]] == pytest.approx([2.5, 0.5])
+    assert report["beats"][-1]["running"] == [{"lane": 0, "batch": 1, "age_s": 2.0}]
+    assert report["last_output"] == ["one", "two"]
+    assert (report["stacks"], report["threads"], report["note"]) == (TRACE.stacks, ["python: sleeping"], "a note")
+    assert report["deaths_lately"] == 1
     assert body.recorder.has(0, 1)
 
 
@@ -110,12 +110,12 @@ def test_a_hung_batch_is_told_as_it_was_when_its_worker_was_killed() -> None:
     assert kill.stacks
     body.pass_time(0.2)
     body.die(0, "SIGKILL")
-    bundle = body.bundle()
-    assert bundle["killed_for"] == kill.reason
-    assert (bundle["state"], bundle["state_s"]) == ("READY", pytest.approx(5.0))
-    assert [step["state"] for step in bundle["states"]][-1] == "STOPPING"
-    assert bundle["batches"][0]["age_s"] == pytest.approx(5.0)
-    assert bundle["batches"][0]["feeds"][0]["name"] == "pixels"
+    report = body.report()
+    assert report["killed_for"] == kill.reason
+    assert (report["state"], report["state_s"]) == ("READY", pytest.approx(5.0))
+    assert [step["state"] for step in report["states"]][-1] == "STOPPING"
+    assert report["batches"][0]["age_s"] == pytest.approx(5.0)
+    assert report["batches"][0]["feeds"][0]["name"] == "pixels"
 
 
 def test_a_load_that_takes_too_long_is_told_by_its_phase() -> None:
@@ -125,14 +125,14 @@ def test_a_load_that_takes_too_long_is_told_by_its_phase() -> None:
     body.beat(0, Phase.LOADING, "m")
     assert one(body.pass_time(10.0), do.KillWorker).stacks
     body.die(0, "SIGKILL")
-    bundle = body.bundle()
-    assert (bundle["state"], bundle["phase"], bundle["detail"]) == ("LOADING", "loading", "m")
-    assert "[health] load_timeout" in bundle["killed_for"]
-    assert bundle["batches"] == []
+    report = body.report()
+    assert (report["state"], report["phase"], report["detail"]) == ("LOADING", "loading", "m")
+    assert "[health] load_timeout" in report["killed_for"]
+    assert report["batches"] == []
 
 
 @pytest.mark.parametrize(
-    ("reason", "stacks"), [("sent what cannot be understood: nonsense", False), ("did not say HELLO", True)]
+    ("reason", "stacks"), [("sent an invalid message: nonsense", False), ("did not say HELLO", True)]
 )
 def test_only_who_hangs_is_asked_for_stacks(reason: str, stacks: bool) -> None:
     body = Body(None, ["m"], import_timeout_s=1.0)
@@ -144,11 +144,11 @@ def test_only_who_hangs_is_asked_for_stacks(reason: str, stacks: bool) -> None:
 
 
 def test_who_stops_or_restarts_as_it_was_told_leaves_none() -> None:
-    body = Body(None, ["m"], ["m"], successor="never").serve()
+    body = Body(None, ["m"], ["m"], replacement="never").serve()
     body.feed(told.RestartAsked(0))
     body.trace = GONE
     body.die(0, "exit status 0")
-    assert body.recorder.bundles(0) == []
+    assert body.recorder.reports(0) == []
     body.feed(told.StopAsked("enough"))
     body.die(1, "exit status 0")
     assert body.recorder.deaths() == []
@@ -168,7 +168,7 @@ def test_who_does_not_stop_when_it_is_told_to_is_asked_why() -> None:
     body.feed(told.StopAsked("enough"))
     assert one(body.pass_time(5.0), do.KillWorker).stacks
     body.die(0, "SIGKILL")
-    assert "did not exit within 5 s" in body.bundle()["killed_for"]
+    assert "did not exit within 5 s" in body.report()["killed_for"]
 
 
 def test_who_stops_but_crashes_over_it_leaves_one() -> None:
@@ -176,14 +176,14 @@ def test_who_stops_but_crashes_over_it_leaves_one() -> None:
     body.feed(told.StopAsked("enough"))
     body.trace = dataclasses.replace(TRACE, status=-11)
     body.die(0, "SIGSEGV")
-    assert body.bundle()["exit"] == "SIGSEGV"
+    assert body.report()["exit"] == "SIGSEGV"
 
 
 def test_an_exit_by_itself_is_none_that_was_asked_for() -> None:
     body = Body(None, ["m"]).serve()
     body.trace = GONE
     body.die(0, "exit status 0")
-    assert body.bundle()["exit"] == "exit status 0"
+    assert body.report()["exit"] == "exit status 0"
 
 
 def test_one_that_could_not_be_spawned_has_no_process() -> None:
@@ -191,9 +191,9 @@ def test_one_that_could_not_be_spawned_has_no_process() -> None:
     body.start()
     body.trace = None
     body.die(0, "cannot be spawned: no memory")
-    bundle = body.bundle()
-    assert (bundle["pid"], bundle["up_s"], bundle["stacks"]) == (None, None, "")
-    assert bundle["exit"] == "cannot be spawned: no memory"
+    report = body.report()
+    assert (report["pid"], report["up_s"], report["stacks"]) == (None, None, "")
+    assert report["exit"] == "cannot be spawned: no memory"
 
 
 def test_one_that_is_stuck_leaves_one_when_it_is_given_up_and_no_second() -> None:
@@ -202,7 +202,7 @@ def test_one_that_is_stuck_leaves_one_when_it_is_given_up_and_no_second() -> Non
     body.pass_time(11.0)
     assert body.state(0) is SlotState.FATAL
     body.recorder.died(told.WorkerExited(0, 1, told.Death("did not die of SIGKILL", True)), TRACE, body.now)
-    assert [batch["batch"] for batch in body.bundle()["batches"]] == [1]
+    assert [batch["batch"] for batch in body.report()["batches"]] == [1]
     body.die(0, "SIGKILL")
     assert len(body.recorder.deaths()) == 1
 
@@ -213,7 +213,7 @@ def test_the_end_of_a_former_incarnation_is_no_news() -> None:
     body.recorder.beat(told.WorkerBeat(0, 7, Phase.SERVING, "", ()), body.now)
     assert body.recorder.deaths() == []
     body.die(0)
-    assert body.bundle()["beats"] == []
+    assert body.report()["beats"] == []
 
 
 def test_what_is_held_in_memory_is_bounded() -> None:
@@ -225,15 +225,15 @@ def test_what_is_held_in_memory_is_bounded() -> None:
             body.beat(0, Phase.SERVING, "x" * 10_000)
         body.die(0, "SIGSEGV", last_output=("y" * 4096,) * 200)
         body.pass_time(31.0)
-    assert len(body.recorder.bundles(0)) == MOST_BUNDLES
+    assert len(body.recorder.reports(0)) == MOST_REPORTS
     assert len(body.recorder.deaths()) == MOST_DEATHS
-    bundle = body.bundle()
-    assert len(bundle["beats"]) == MOST_BEATS
-    assert sum(map(len, bundle["last_output"])) <= OUTPUT_CHARS
-    assert len(bundle["deaths"]) == MOST_DEATHS
-    assert 1 < bundle["deaths_lately"] <= MOST_DEATHS + 1
-    assert len(json.dumps(bundle)) < 100_000
-    incarnations = [each["incarnation"] for each in body.recorder.bundles(0)]
+    report = body.report()
+    assert len(report["beats"]) == MOST_BEATS
+    assert sum(map(len, report["last_output"])) <= OUTPUT_CHARS
+    assert len(report["deaths"]) == MOST_DEATHS
+    assert 1 < report["deaths_lately"] <= MOST_DEATHS + 1
+    assert len(json.dumps(report)) < 100_000
+    incarnations = [each["incarnation"] for each in body.recorder.reports(0)]
     assert incarnations == sorted(incarnations, reverse=True)
 
 
@@ -242,7 +242,7 @@ def test_a_table_that_lies_or_is_too_large_is_not_known(table: bytes) -> None:
     body = Body(None, ["m"], table=table).serve()
     body.submit()
     body.die(0)
-    assert body.bundle()["batches"][0]["feeds"] is None
+    assert body.report()["batches"][0]["feeds"] is None
 
 
 def test_of_a_large_batch_not_all_is_told() -> None:
@@ -250,7 +250,7 @@ def test_of_a_large_batch_not_all_is_told() -> None:
     body = Body(None, ["m"], table=pack(Table(headers[:15]))).serve()
     body.submit()
     body.die(0)
-    feed = body.bundle()["batches"][0]["feeds"][0]
+    feed = body.report()["batches"][0]["feeds"][0]
     assert (len(feed["name"]), len(feed["dtype"]), len(feed["shape"])) == (200, 200, 16)
 
 
@@ -261,7 +261,7 @@ def test_a_mistake_of_its_own_is_a_line_in_the_log(
     monkeypatch.setattr(logging.getLogger("pool"), "propagate", True)
     monkeypatch.setattr(recorder_module, "batches_of", None)
     body.die(0)
-    assert "slot 0: no bundle could be made of incarnation 1" in caplog.text
+    assert "slot 0: no crash report could be made of incarnation 1" in caplog.text
     assert body.state(0) is SlotState.BACKOFF
 
 
@@ -270,16 +270,16 @@ def test_each_is_a_private_file_and_the_next_pool_tells_of_the_last(tmp_path: Pa
     body.die(0, "SIGSEGV")
     body.die(1, "SIGBUS")
     body.recorder.shelf.close(10.0)
-    assert body.recorder.folder() == str(tmp_path / "flight")
-    files = sorted((tmp_path / "flight").iterdir())
+    assert body.recorder.folder() == str(tmp_path / "crash_reports")
+    files = sorted((tmp_path / "crash_reports").iterdir())
     assert [path.name.partition("-slot")[2] for path in files] == ["0-1.json", "1-1.json"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    assert json.loads(files[0].read_text()) == body.bundle(0)
+    assert json.loads(files[0].read_text()) == body.report(0)
     after = Body(tmp_path, ["m"], ["m"]).serve()
     after.shelf.wait_read(10.0)
     assert [death["exit"] for death in after.recorder.deaths()] == ["SIGBUS", "SIGSEGV"]
-    assert after.bundle(1)["exit"] == "SIGBUS"
+    assert after.report(1)["exit"] == "SIGBUS"
     after.die(1, "SIGABRT")
-    assert after.bundle(1)["exit"] == "SIGABRT"
+    assert after.report(1)["exit"] == "SIGABRT"
     assert [death["exit"] for death in after.recorder.deaths()] == ["SIGABRT", "SIGSEGV"]
     assert not os.path.exists(tmp_path / "quarantine")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pool.kept import files as kept_files
 from pool.kept.files import MOST_WAITING
 from pool.recorder.shelf import FORMAT, NEWEST, Shelf
 
@@ -72,8 +71,8 @@ def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
         assert sum(path.stat().st_size for path in files) <= 5000
     assert len(files) == 1 or len(files) == 2
     assert put(kept, stacks="x" * 5000) == files
-    assert "slot 3: the bundle of incarnation 1 is not kept: the file would have" in caplog.text
-    assert "[recorder] max_bytes is 5000" in caplog.text
+    assert "slot 3: the crash report of incarnation 1 is not stored: the file is too large: " in caplog.text
+    assert "exceeds [crash_reports] max_bytes (4.9 KiB)" in caplog.text
 
 
 @pytest.mark.parametrize("keep", [0, 5])
@@ -87,12 +86,12 @@ def test_without_a_folder_or_a_wish_nothing_is_written(tmp_path: Path, keep: int
 
 
 def test_a_folder_that_is_a_file_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "flight").write_text("mine")
+    (tmp_path / "crash_reports").write_text("mine")
     kept = shelf(tmp_path)
     kept.put(BUNDLE)
     kept.close(10.0)
-    assert "slot 3: the bundle of incarnation 1 is not kept: " in caplog.text
-    assert (tmp_path / "flight").read_text() == "mine"
+    assert "slot 3: the crash report of incarnation 1 is not stored: " in caplog.text
+    assert (tmp_path / "crash_reports").read_text() == "mine"
 
 
 def test_a_disk_that_is_full_leaves_no_half_file(
@@ -101,7 +100,7 @@ def test_a_disk_that_is_full_leaves_no_half_file(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kept_files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert put(shelf(tmp_path)) == []
     assert "No space left on device" in caplog.text
 
@@ -111,13 +110,13 @@ def test_a_disk_that_does_not_answer_holds_up_nobody_and_few(
 ) -> None:
     answers = threading.Event()
     taken: list[bool] = []
-    monkeypatch.setattr(kept_files.os, "fsync", lambda _: taken.append(answers.wait(60)))
+    monkeypatch.setattr(os, "fsync", lambda _: taken.append(answers.wait(60)))
     kept = shelf(tmp_path)
     for incarnation in range(MOST_WAITING + 5):
         kept.put({**BUNDLE, "incarnation": incarnation})
     kept.close(0.05)
     assert not taken, "somebody has waited for the disk"
-    assert caplog.text.count("the disk has not taken the 16 before it yet") == 5
+    assert caplog.text.count("the disk has not yet written the 16 before it") == 5
     answers.set()
     kept.close(10.0)
     assert kept.folder is not None
@@ -161,4 +160,4 @@ def test_what_a_newer_release_wrote_is_neither_read_nor_removed(
     files = put(kept, incarnation=8)
     assert set(newer) < set(files)
     assert [json.loads(path.read_text())["incarnation"] for path in files if path not in newer] == [8]
-    assert caplog.text.count("which a newer release wrote") == 1
+    assert caplog.text.count("of a newer release") == 1

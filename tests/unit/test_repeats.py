@@ -1,6 +1,7 @@
 """The inputs of a quarantined job are not run again for a while, and no others' are held up."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import zmq
@@ -79,7 +80,8 @@ def test_large_inputs_that_differ_in_the_middle_alone_are_told_apart() -> None:
 def test_no_step_reads_more_than_its_bytes_and_the_same_inputs_are_known_as_soon_as_they_were_read() -> None:
     steps = 7
     large = dataclasses.replace(POISON, buffers=[zmq.Frame(bytes(STEP_BYTES)) for _ in range(steps)])
-    repeats, digests = Repeats(), []
+    repeats = Repeats()
+    digests: list[Any] = []
     repeats.quarantined(large, 100.0)
     assert repeats.suspects(large, 100.0)
     assert repeats.read(large, digests.append) is not None
@@ -99,13 +101,14 @@ def test_the_samples_of_many_buffers_are_no_more_than_a_step() -> None:
         def buffer(self) -> "Counted":
             return self
 
-        def __getitem__(self, part: object) -> bytes:
-            piece = super().__getitem__(part)  # type: ignore[index]
+        def __getitem__(self, part: Any) -> Any:
+            piece: Any = super().__getitem__(part)
             assert isinstance(piece, bytes)
             Counted.read += len(piece)
             return piece
 
-    many = dataclasses.replace(POISON, buffers=[Counted(4096) for _ in range(4096)])
+    counted: list[Any] = [Counted(4096) for _ in range(4096)]
+    many = dataclasses.replace(POISON, buffers=counted)
     repeats = Repeats()
     repeats.quarantined(POISON, 100.0)
     assert not repeats.suspects(many, 100.0)
@@ -114,7 +117,8 @@ def test_the_samples_of_many_buffers_are_no_more_than_a_step() -> None:
 
 def test_what_is_being_read_is_bounded_and_what_was_given_up_is_not_read() -> None:
     large = dataclasses.replace(POISON, buffers=[zmq.Frame(bytes(3 * STEP_BYTES))])
-    repeats, digests = Repeats(), []
+    repeats = Repeats()
+    digests: list[Any] = []
     readings = [repeats.read(large, digests.append) for _ in range(MOST_READ + 1)]
     assert readings.pop() is None
     for reading in readings[1:]:

@@ -3,10 +3,9 @@
 import random
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
-from simulation.driver import followed
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -16,6 +15,7 @@ from pool.core.policy import Policy, SlotPlan
 from pool.plan.rollout import Refused, Rollout
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
+from simulation.driver import followed
 
 SESSION = SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
 DIED = told.Death("SIGSEGV", restartable=True)
@@ -38,9 +38,9 @@ NOTHING = replace(OLD, models=())
 class Seats:
     """The core and its roll, and workers that do as the test says. `given`: what each worker was told."""
 
-    def __init__(self, slots: int = 3, successor: Literal["auto", "never"] = "never", **policy: int) -> None:
+    def __init__(self, slots: int = 3, replacement: Literal["auto", "never"] = "never", **policy: Any) -> None:
         plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
-        self.machine = Machine(Policy(successor=successor, **policy), plans, random.Random(1))
+        self.machine = Machine(Policy(replacement=replacement, **policy), plans, random.Random(1))
         self.roll = Rollout(self.machine.fleet, everywhere(OLD, slots))
         self.given: dict[int, Welcome] = {}
         self.told: list[int] = []
@@ -154,7 +154,7 @@ def test_the_first_that_does_not_come_up_ends_it_and_goes_back(seats: Seats, dea
     assert seats.state(1) is SlotState.READY
     assert seats.turn() == []
     failure = str(seats.roll.status()["failure"])
-    why = "did not come up with the new settings and goes back to the former ones, which stay in slot 2: "
+    why = "did not start with the new settings and returns to the former ones, which stay in slot 2: "
     assert failure.startswith(f"slot 1 {why}")
     assert failure.endswith(death.text)
 
@@ -207,11 +207,11 @@ def test_a_pool_that_stops_replaces_nobody(seats: Seats) -> None:
     assert seats.roll.status()["left"] == []
 
 
-# --- with successors ----------------------------------------------------------------------------------------------
+# --- with replacements ----------------------------------------------------------------------------------------------
 
 
 def gets_ready(seats: Seats, slot: int, incarnation: int = 2, *, warm: bool = True) -> None:
-    """The successor is told what it is to serve, and, if it is `warm`, takes the seat."""
+    """The replacement is told what it is to serve, and, if it is `warm`, takes the seat."""
     seats.feed(told.WorkerSpawned(slot, incarnation, 4711))
     seats.feed(told.WorkerHello(slot, incarnation))
     if warm:
@@ -221,10 +221,10 @@ def gets_ready(seats: Seats, slot: int, incarnation: int = 2, *, warm: bool = Tr
 
 @pytest.fixture
 def beside() -> Seats:
-    return Seats(successor="auto")
+    return Seats(replacement="auto")
 
 
-def test_each_slots_successor_has_the_new_settings(beside: Seats) -> None:
+def test_each_slots_replacement_has_the_new_settings(beside: Seats) -> None:
     beside.roll.begin(everywhere(NEW))
     for slot in range(3):
         assert beside.turn() == [slot]
@@ -236,7 +236,7 @@ def test_each_slots_successor_has_the_new_settings(beside: Seats) -> None:
     assert beside.roll.status() == {"left": [], "failure": ""}
 
 
-def test_a_successor_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Seats) -> None:
+def test_a_replacement_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Seats) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0)
@@ -245,7 +245,7 @@ def test_a_successor_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Se
     beside.feed(told.WorkerExited(1, 2, told.Death("exit status 74 MODEL_CANNOT_LOAD", restartable=False)))
     assert beside.turn() == []
     assert (beside.state(1), beside.incarnation(1)) == (SlotState.READY, 1)
-    assert str(beside.roll.status()["failure"]).startswith("slot 1 did not come up with the new settings and goes back")
+    assert str(beside.roll.status()["failure"]).startswith("slot 1 did not start with the new settings and returns")
     assert beside.roll.welcome(0) is NEW
     assert beside.roll.welcome(1) is OLD
     assert beside.roll.begin(everywhere(OLD)) == [0], "the others have had them all along"
@@ -280,7 +280,7 @@ def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_ba
     assert beside.given[0] is OLD
 
 
-def test_a_reload_in_the_midst_has_another_successor_come(beside: Seats) -> None:
+def test_a_reload_in_the_midst_has_another_replacement_come(beside: Seats) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
@@ -318,7 +318,8 @@ def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
     beside.feed(told.WorkerExited(0, 2, DIED))
     refused = beside.roll.take_refused()
     assert refused is not None
-    assert ([model.version for model in refused.versions], refused.new, refused.changed) == ([1], {"m"}, set())
+    assert [model.version for model in refused.versions] == [1]
+    assert (set(refused.new), set(refused.changed)) == ({"m"}, set())
     assert beside.roll.take_refused() is None
     assert not beside.roll.is_under_way
 

@@ -1,7 +1,7 @@
 """Batch runs of a model in this process: who fails, who is done, and whose rows they get."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,109 +14,23 @@ from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.independence import Judgement, RowsJudged
 from pool.wire.packing import unpack_answer
-from pool.wire.signatures import PLACEMENT, REPORT, ModelInfo, Refused, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor, to_array
+from pool.wire.signatures import PLACEMENT, REPORT, Refused, TensorSpec
+from pool.wire.tensors import Array
 from pool.wire.worker_messages import (
     ModelSettings,
     PartDone,
     PartFailed,
-    PartOutcome,
     PartSpoiled,
     RowsDiffer,
     Run,
 )
-from workers.arenas import Arenas
+from unit.batch_runs import Answer, Function, Model, X, answers, doubling, floats, frames_of, run, served, values
 from workers.backend import ProcessUnusable
 from workers.independence.known import Known
 from workers.independence.samples import Sampler
 from workers.memory import BatchMemory
 from workers.runner import Runner
-
-X = {"x": TensorSpec("float32", (-1, 2))}
-Y = {"y": TensorSpec("float32", (-1, 2))}
-Function = Callable[[Mapping[str, Array]], Any]
-
-
-class Model:
-    """One signature, whose feeds are remembered."""
-
-    def __init__(self, function: Function, inputs: Any = X, outputs: Any = Y) -> None:
-        self.info = ModelInfo("m", "stub:m", {"s": Signature(inputs, outputs)}, False)
-        self.fed: list[Mapping[str, Array]] = []
-        self._function = function
-
-    def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
-        assert signature == "s"
-        self.fed.append(feeds)
-        fetched = self._function(feeds)
-        return {name: fetched[name] for name in outputs}
-
-    def warm_up(self) -> None:
-        pass
-
-
-Part = Mapping[str, Any]
-Answer = dict[str, Array] | PartOutcome
-
-
-def frames_of(part: Part, by_rows: bool = True) -> tuple[list[TensorHeader], list[bytes]]:
-    headers, buffers = [], []
-    for name, value in part.items():
-        array, weak = to_array(value)
-        header, buffer = encode_tensor(name, array, weak)
-        shape = (ROWS, *header.shape[1:]) if by_rows else header.shape
-        headers.append(TensorHeader(name, header.dtype, shape, weak))
-        buffers.append(bytes(buffer))
-    return headers, buffers
-
-
-def run(
-    model: Model,
-    *parts: Part,
-    rows: Sequence[int] | None = None,
-    pad_to: int = 0,
-    by_rows: bool = True,
-    outputs: tuple[str, ...] | None = None,
-    spoil: Callable[[list[list[bytes]]], None] = lambda _: None,
-    microbatch: int = 0,
-) -> list[Answer]:
-    """The answers, decoded, or the other outcomes, of a batch of these parts."""
-    encoded = [frames_of(part) for part in parts]
-    tables = {pack(Table(tuple(headers))) for headers, _ in encoded}
-    (table,) = tables
-    buffers = [buffers for _, buffers in encoded]
-    spoil(buffers)
-    counts = tuple(len(np.atleast_1d(next(iter(part.values())))) for part in parts) if rows is None else tuple(rows)
-    message = Run(1, "m", None, outputs, counts, max(pad_to, sum(counts)), by_rows, microbatch=microbatch)
-    return answers(model, message, [table, *(buffer for each in buffers for buffer in each)])
-
-
-def answers(model: Model, message: Run, frames: Sequence[bytes]) -> list[Answer]:
-    finished = Runner({"m": model}, Arenas()).run(message, frames, BatchMemory())
-    assert finished.began <= finished.ended
-    payload = [bytes(frame) for frame in finished.payload]
-    found: list[Answer] = []
-    for outcome in finished.outcomes:
-        if isinstance(outcome, PartDone):
-            found.append(unpack_answer(payload[: outcome.frames]))
-            del payload[: outcome.frames]
-        else:
-            found.append(outcome)
-    assert not payload
-    return found
-
-
-def floats(*rows: Sequence[float]) -> Array:
-    return np.array(rows, np.float32)
-
-
-def doubling(**options: Any) -> Model:
-    return Model(lambda feeds: {"y": feeds["x"] * 2}, **options)
-
-
-def values(found: Sequence[Answer]) -> list[Any]:
-    return [answer["y"].tolist() if isinstance(answer, dict) else answer for answer in found]
-
+from workers.shared_memory import SharedMemory
 
 ONE, TWO, THREE = {"x": floats([1, 2])}, {"x": floats([3, 4], [5, 6])}, {"x": floats([7, 8])}
 
@@ -256,14 +170,14 @@ def test_a_job_that_is_whole_may_get_any_rows() -> None:
 def test_one_part_is_fed_from_where_it_arrived() -> None:
     model = Model(dict, X, X)
     headers, buffers = frames_of(TWO)
-    Runner({"m": model}, Arenas()).run(
+    Runner(served(model), SharedMemory()).run(
         Run(1, "m", None, None, (2,), 2, True), [pack(Table(tuple(headers))), *buffers], BatchMemory()
     )
     assert np.shares_memory(model.fed[0]["x"], np.frombuffer(buffers[0], np.uint8))
 
 
 def test_answers_that_are_views_of_the_batch_survive_the_next_batch() -> None:
-    runner = Runner({"m": Model(dict, X, X)}, Arenas())
+    runner = Runner(served(Model(dict, X, X)), SharedMemory())
     headers, _ = frames_of(ONE)
     table = pack(Table(tuple(headers)))
     wide = {"x": np.ones((2000, 2), np.float32)}
@@ -285,7 +199,7 @@ def test_a_signature_without_inputs_is_run_without() -> None:
 def test_what_becomes_known_of_rows_counts_from_the_next_batch_on(tmp_path: Path) -> None:
     known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=str(tmp_path / "cache"))])
     known.load("m", "files")
-    runner, sampler = Runner({"m": doubling()}, Arenas()), Sampler(known)
+    runner, sampler = Runner(served(doubling()), SharedMemory()), Sampler(known)
     headers, buffers = frames_of(TWO)
 
     def sampled(by_rows: bool) -> bool:
@@ -303,7 +217,7 @@ def test_each_lane_has_a_share_of_its_own_for_comparing(tmp_path: Path) -> None:
     proven = RowsJudged("m", "files", "s", ("y",), Judgement.PROVEN)
     known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=str(tmp_path / "cache"))], [proven])
     known.load("m", "files")
-    runner, samplers = Runner({"m": doubling()}, Arenas()), (Sampler(known), Sampler(known))
+    runner, samplers = Runner(served(doubling()), SharedMemory()), (Sampler(known), Sampler(known))
     headers, buffers = frames_of(TWO)
     message = Run(1, "m", None, None, (2,), 2, True)
     kept = []

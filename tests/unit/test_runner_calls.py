@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.test_runner import frames_of
 
 from pool.wire.calls import Table
 from pool.wire.codec import pack
@@ -15,11 +14,12 @@ from pool.wire.independence import Judgement, RowsJudged
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings, Run
-from workers.arenas import Arenas
+from unit.batch_runs import frames_of
 from workers.independence.known import Known
 from workers.independence.samples import Sampler
 from workers.memory import BatchMemory
 from workers.runner import Runner
+from workers.shared_memory import SharedMemory
 
 LONE = 40
 """Of a job with one input and one output. The whole lane is allowed 100, with the wire and TensorFlow."""
@@ -65,7 +65,7 @@ def of_a_batch(*rows: int, by_rows: bool) -> int:
     model, sampler, memory = Model(), Sampler(known), BatchMemory()
     sampler.spent("m", 60.0)  # the next sample is far off
     model.gives = np.ones((sum(rows), 2), np.float32)
-    runner = Runner({"m": model}, Arenas())  # type: ignore[dict-item]
+    runner = Runner({"m": model}, SharedMemory())  # type: ignore[dict-item]
     encoded = [frames_of({"x": np.full((count, 2), count, np.float32)}) for count in rows]
     run = Run(1, "m", None, None, rows, sum(rows), by_rows)
     frames = [pack(Table(tuple(encoded[0][0]))), *(buffer for _, buffers in encoded for buffer in buffers)]

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.test_runner import Model, doubling, floats, run, values
 
 from pool.wire.faults import Fault
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartFailed, RowsDiffer
+from unit.batch_runs import Model, doubling, floats, run, values
 
 TEN = {"x": floats(*([n, -n] for n in range(10)))}
 

@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from fakes import pynvml
 
 from pool.config import parse_settings
 from pool.core.versions import Versions
-from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan
+from support.fake_nvml import eight_gpus
 
 
 def put(folder: Path, *numbers: int | str) -> None:
@@ -22,7 +21,7 @@ def put(folder: Path, *numbers: int | str) -> None:
 def plan(folder: Path, devices: object = ("cpu",), **keys: object) -> Plan:
     model = {"name": "m", "path": f"stub:files?{folder}", "devices": "all", **keys}
     settings = parse_settings({"pool": {"devices": list(devices)}, "model": [model]}, "f.toml", folder)  # type: ignore[call-overload]
-    return make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    return make_plan(settings, {}, eight_gpus())
 
 
 def refused(folder: Path, **keys: object) -> str:
@@ -64,7 +63,7 @@ def test_what_is_not_whole_is_not_there(folder: Path) -> None:
     (folder / "12" / "variables").mkdir()
     (folder / "12" / "variables" / "variables.data-00000-of-00002").write_text("")
     assert plan(folder, versions="all").settled == {"m": ("m@1", "m@3", "m@10")}
-    assert "of 12 there is no whole SavedModel" in refused(folder, versions=[1, 12])
+    assert "has no complete SavedModel of 12" in refused(folder, versions=[1, 12])
     assert plan(folder).models[0].version == 10, "the newest whole one is taken at the start"
 
 
@@ -84,7 +83,7 @@ def test_labels_name_versions_that_are_served(folder: Path) -> None:
 
 def test_versions_that_are_not_there_are_refused_with_those_that_are(folder: Path) -> None:
     text = refused(folder, versions=[1, 2, 4])
-    assert text == f"model m: versions = [1, 2, 4]: of 2, 4 there is no whole SavedModel in stub:files?{folder};" + (
+    assert text == f"model m: versions = [1, 2, 4]: stub:files?{folder} has no complete SavedModel of 2, 4;" + (
         " there are: 1, 3, 10"
     )
 
@@ -94,14 +93,14 @@ def test_a_path_without_versions_is_refused(folder: Path, path: str) -> None:
     (folder / "empty").mkdir()
     for versions in ("all", [1]):
         text = refused(folder, path=path.format(folder), versions=versions)
-        assert "there is no numbered folder with a whole SavedModel in" in text
+        assert "no numbered folder with a complete SavedModel is in" in text
 
 
 def test_more_than_can_be_served_at_once_are_refused(tmp_path: Path) -> None:
     put(tmp_path, *range(101))
     assert "101 are in stub:files?" in refused(tmp_path, versions="all")
     assert len(plan(tmp_path, versions=list(range(100))).models) == 100
-    with pytest.raises(InvalidConfig, match="has 101 versions; write 100 at most"):
+    with pytest.raises(InvalidConfig, match="has 101 versions; write at most 100"):
         plan(tmp_path, versions=list(range(101)))
 
 
@@ -118,11 +117,11 @@ def test_what_are_no_labels_is_told(folder: Path, labels: object) -> None:
 
 
 def test_labels_want_several_versions_and_names_have_no_mark(folder: Path) -> None:
-    assert 'versions is "newest", which changes' in refused(folder, labels={"stable": 1})
+    assert 'needs fixed versions, but versions is "newest"' in refused(folder, labels={"stable": 1})
     assert "'m@1' is not a name" in refused(folder, name="m@1")
 
 
 def test_each_version_takes_room(folder: Path) -> None:
     with pytest.raises(InvalidConfig, match="do not fit"):
-        plan(folder, (0,), versions="all", memory="8GiB")
-    plan(folder, (0,), versions=[1], memory="8GiB")
+        plan(folder, (0,), versions="all", device_memory="8GiB")
+    plan(folder, (0,), versions=[1], device_memory="8GiB")

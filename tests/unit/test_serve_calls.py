@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from asked import Asked
 from pool.serve.calls import Call, Calls
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
 from pool.wire.codec import BadFrame, pack
 from pool.wire.session_runs import PRIVATE_RUN, REMOTE_RUN, RUN
+from support.asked import Asked
 
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
 ASKED = Asked(1, "m", "s", ("y",), 2, device="gpu:0", version="stable")
@@ -52,12 +52,12 @@ def test_a_client_has_so_many_calls_and_forgetting_one_makes_room() -> None:
     calls = Calls()
     for number in range(1, MOST_CALLS + 1):
         register(calls, number)
-    with pytest.raises(BadFrame, match=f"{MOST_CALLS + 1} calls, at most {MOST_CALLS} are kept"):
+    with pytest.raises(BadFrame, match=f"{MOST_CALLS + 1} calls; the pool keeps at most {MOST_CALLS} of one client"):
         register(calls, MOST_CALLS + 1)
     calls.forget(5)
     calls.forget(5)  # once
     register(calls, MOST_CALLS + 1)
-    with pytest.raises(BadFrame, match="calls, at most"):
+    with pytest.raises(BadFrame, match="calls; the pool keeps at most"):
         register(calls, MOST_CALLS + 2)
 
 
@@ -69,7 +69,7 @@ def test_its_calls_are_bounded_in_bytes() -> None:
     assert 1 < fit < MOST_CALLS, "it is not their number"
     for number in range(1, fit + 1):
         assert register(calls, number, outputs=outputs).size_bytes == each
-    with pytest.raises(BadFrame, match=f"at most {CALLS_BYTES} are kept of one client"):
+    with pytest.raises(BadFrame, match=f"at most {CALLS_BYTES} of one client"):
         register(calls, fit + 1, outputs=outputs)
     calls.forget(1)
     register(calls, fit + 1, outputs=outputs)

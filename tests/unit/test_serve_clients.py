@@ -2,21 +2,23 @@
 
 import pytest
 
-from pool.serve.arenas import Tenancy
 from pool.serve.clients import LOOK_S, MOST_RESTING, Client, Clients
+from pool.serve.shared_memory import JobRegions
+from pool.wire.client_messages import Opened
 
 HERE, THERE, ELSEWHERE = (0, b"\0aaaa"), (1, b"\0aaaa"), (0, b"\0bbbb")
 SILENCE_S = 2 * LOOK_S
+TERMS, OTHER = Opened("test", 1, 1.0), Opened("test", 2, 1.0)
 
 
 class Ended:
-    """A tenancy, and whether it is over."""
+    """A regions, and whether it is over."""
 
     def __init__(self) -> None:
         self.over = False
-        self.tenancy = Tenancy([], None, self._end)
+        self.regions = JobRegions([], None, self._end)
 
-    def _end(self, _: Tenancy) -> None:
+    def _end(self, _: JobRegions) -> None:
         self.over = True
 
 
@@ -24,7 +26,7 @@ class Ended:
 
 
 def test_a_number_is_one_connections_and_never_anothers() -> None:
-    clients = Clients(SILENCE_S)
+    clients = Clients(SILENCE_S, TERMS)
     first, second = clients.find(HERE), clients.find(THERE)
     assert [int.from_bytes(client.name, "big") for client in (first, second)] == [1, 2]
     assert clients.find(HERE) is clients.at[HERE] is clients.named[first.name] is first
@@ -38,18 +40,20 @@ def test_a_number_is_one_connections_and_never_anothers() -> None:
 
 
 def test_a_name_tells_nothing_of_the_route() -> None:
-    assert b"aaaa" not in Clients(SILENCE_S).find(HERE).name
+    assert b"aaaa" not in Clients(SILENCE_S, TERMS).find(HERE).name
 
 
 def test_one_that_rests_is_the_same_when_it_speaks_again() -> None:
-    clients = Clients(SILENCE_S)
+    clients = Clients(SILENCE_S, TERMS)
     first = clients.find(HERE)
+    first.terms = OTHER
     clients.rest(first)
     assert clients.find(HERE) is first
+    assert first.terms is TERMS, "it is told of others once more"
 
 
 def test_those_that_rest_are_bounded_and_the_others_are_kept() -> None:
-    clients = Clients(SILENCE_S)
+    clients = Clients(SILENCE_S, TERMS)
     active, woken = clients.find(HERE), clients.find(THERE)
     clients.rest(woken)
     clients.heard(woken, 1.0)
@@ -64,7 +68,7 @@ def test_those_that_rest_are_bounded_and_the_others_are_kept() -> None:
 
 
 def test_a_job_is_owed_until_it_is_settled() -> None:
-    client = Client(b"1", HERE)
+    client = Client(b"1", HERE, TERMS)
     client.owed[1] = None
     assert client.settle(1)
     assert not client.owed
@@ -72,32 +76,32 @@ def test_a_job_is_owed_until_it_is_settled() -> None:
 
 
 def test_what_is_answered_last_is_released_with_the_answer() -> None:
-    client, ended = Client(b"1", HERE), Ended()
-    client.owed[1] = ended.tenancy
+    client, ended = Client(b"1", HERE, TERMS), Ended()
+    client.owed[1] = ended.regions
     assert client.settle(1, quietly=True)
     assert ended.over
-    assert ended.tenancy.quiet
+    assert ended.regions.quiet
 
 
 def test_what_a_batch_still_reads_is_released_by_itself() -> None:
-    client, ended = Client(b"1", HERE), Ended()
-    client.owed[1] = ended.tenancy
-    ended.tenancy.hold()
+    client, ended = Client(b"1", HERE, TERMS), Ended()
+    client.owed[1] = ended.regions
+    ended.regions.hold()
     assert not client.settle(1, quietly=True)
     assert not ended.over
-    assert not ended.tenancy.quiet
-    ended.tenancy.let_go()
+    assert not ended.regions.quiet
+    ended.regions.let_go()
     assert ended.over
 
 
 def test_a_client_that_is_gone_is_told_nothing() -> None:
-    client, ended = Client(b"1", HERE), Ended()
-    client.owed[1] = ended.tenancy
-    ended.tenancy.hold()
+    client, ended = Client(b"1", HERE, TERMS), Ended()
+    client.owed[1] = ended.regions
+    ended.regions.hold()
     client.forget()
-    assert ended.tenancy.quiet
+    assert ended.regions.quiet
     assert not client.owed
-    ended.tenancy.let_go()
+    ended.regions.let_go()
     assert ended.over
 
 
@@ -106,7 +110,7 @@ def test_a_client_that_is_gone_is_told_nothing() -> None:
 
 @pytest.fixture
 def clients() -> Clients:
-    clients = Clients(SILENCE_S)
+    clients = Clients(SILENCE_S, TERMS)
     for address in (HERE, THERE, ELSEWHERE):
         clients.heard(clients.find(address), 100.0)
     assert clients.silent(100.0) == []

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import zmq
 
-from asked import Asked, framed
-from pool.serve.arenas import Arenas
 from pool.serve.calls import MOST_NUMBER, MOST_OUTPUTS, Calls, inputs_of
+from pool.serve.shared_memory import SharedMemory
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import BadFrame, pack
 from pool.wire.frames import decode
-from pool.wire.lent import Lent, Room
+from pool.wire.lent import AnswerSpace, Lent
+from support.asked import Asked, framed
 
 INSTANCE = b"instance"
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
@@ -28,7 +28,7 @@ def arrive(submit: Asked) -> Any:
     envelope = decode(CLIENT_MESSAGES, frames)
     call = Calls().of(envelope.message, local=True)
     assert call is not None
-    return inputs_of(b"client", envelope.message, call, envelope.payload, frames, Arenas(0, 0), lambda *_: None)
+    return inputs_of(b"client", envelope.message, call, envelope.payload, frames, SharedMemory(0, 0), lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def arrive(submit: Asked) -> Any:
         ({"outputs": ("y" * 1001,)}, "an output's name of 1001"),
         ({"outputs": tuple(map(str, range(MOST_OUTPUTS + 1)))}, f"at most {MOST_OUTPUTS}"),
         ({"lent": (Lent(0, 1, 0, 0),) * 513}, "513 lent buffers"),
-        ({"lent": (Lent(0, 1, 0, 0),) * 2}, "1 lent buffers where 2 are told of"),
-        ({"lent": (Lent(0, 1, 0, 0),)}, "arena 1 is not lent"),
-        ({"room": Room(1, 0, 64)}, "arena 1 is not lent"),
+        ({"lent": (Lent(0, 1, 0, 0),) * 2}, "1 lent buffers where 2 are declared"),
+        ({"lent": (Lent(0, 1, 0, 0),)}, "segment 1 is not lent"),
+        ({"space": AnswerSpace(1, 0, 64)}, "segment 1 is not lent"),
         ({"rows": (1 << 32) - 1}, "it has 4294967295 rows"),
         ({"timeout_s": float("nan")}, "timeout is nan"),
         ({"timeout_s": float("inf")}, "timeout is inf"),

@@ -11,12 +11,12 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import Array, encode_tensor, to_array
+from pool.wire.tensors import encode_tensor, to_array
 from pool.wire.worker_messages import ModelSettings, PartDone, PartFailed, Run
-from workers.arenas import Arenas
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.sessions import Sessions
+from workers.shared_memory import SharedMemory
 from workers.stub.backend import StubBackend
 
 N = "add/n:0"
@@ -29,12 +29,10 @@ def runner() -> Runner:
         return StubBackend().load(ModelSettings(name, f"stub:{name}", True))
 
     models = {name: load(name) for name in ("counter", "tally", "echo", "rows")}
-    return Runner(models, Arenas(), Sessions(models, load))
+    return Runner(models, SharedMemory(), Sessions(models, load))
 
 
-def asked(
-    runner: Runner, model: str, signature: str, outputs: tuple[str, ...] | None, feeds: Mapping[str, Any]
-) -> dict[str, Array] | PartFailed:
+def asked(runner: Runner, model: str, signature: str, outputs: tuple[str, ...] | None, feeds: Mapping[str, Any]) -> Any:
     headers, buffers = [], []
     for name, value in feeds.items():
         header, buffer = encode_tensor(name, *to_array(value))
@@ -51,7 +49,7 @@ def sent(
     headers: list[TensorHeader],
     buffers: list[bytes],
     rows: tuple[int, ...] = (),
-) -> dict[str, Array] | PartFailed:
+) -> Any:
     run = Run(1, model, signature, outputs, rows, 0, False)
     finished = runner.run(run, [pack(Table(tuple(headers))), *buffers], BatchMemory())
     (outcome,) = finished.outcomes
@@ -110,7 +108,7 @@ def test_a_private_session_from_open_to_close(runner: Runner) -> None:
 @pytest.mark.parametrize("signature", [wire.TOUCH, wire.CLOSE, wire.PRIVATE_RUN])
 @pytest.mark.parametrize("named", [{}, {wire.SESSION: 5}, {wire.SESSION: [b"a", b"b"]}])
 def test_which_session_must_be_said(runner: Runner, signature: str, named: Mapping[str, Any]) -> None:
-    failed(asked(runner, "counter", signature, (), named), "which private session it is for is not said")
+    failed(asked(runner, "counter", signature, (), named), "it does not name its private session")
 
 
 @pytest.mark.parametrize("level", [-1, 4, 1.5, [1], "1"])

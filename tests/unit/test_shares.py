@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -65,7 +66,8 @@ def test_what_belongs_to_the_process_is_known(option: dict[str, object]) -> None
 
 @pytest.mark.parametrize("option", ["allow_soft_placement", "log_device_placement", "jit"])
 def test_what_belongs_to_a_session_takes_no_worker_of_its_own(option: str) -> None:
-    other = dataclasses.replace(PLAIN, **{option: not getattr(PLAIN, option)})
+    changed: dict[str, Any] = {option: not getattr(PLAIN, option)}
+    other = dataclasses.replace(PLAIN, **changed)
     assert on(GPU, [model("a"), model("b", other)]) == (Share(GPU, ("a", "b"), PLAIN, {"b": other}),)
 
 
@@ -79,7 +81,7 @@ def test_fractions_that_do_not_fit_are_refused() -> None:
     lines = refused(GPU, model("a", half()), model("b", half(per_process_gpu_memory_fraction=0.75)))
     assert lines == [
         "gpu:0: its 2 workers may take 1.25 times its memory (0.5 for a; 0.75 for b); lower"
-        " per_process_gpu_memory_fraction, or give models that differ in [session] devices of their own"
+        " per_process_gpu_memory_fraction, or give models that differ in [tensorflow] devices of their own"
     ]
     assert not refused(CPU, model("a", half()), model("b", half(per_process_gpu_memory_fraction=0.75)))
 
@@ -89,20 +91,24 @@ def test_a_worker_that_takes_all_memory_at_its_start_cannot_share_it() -> None:
     assert not refused(GPU, model("a", greedy))
     for lines in (refused(GPU, model("a", greedy), model("b")), refused(GPU, model("a", greedy), workers=2)):
         (line,) = lines
-        assert line.startswith("gpu:0: the worker of a would take all of its memory at its start, and 2 workers share")
+        assert line.startswith(
+            "gpu:0: the worker of a would take all of its memory when it starts, but 2 workers share"
+        )
 
 
 def test_models_that_a_fraction_has_no_room_for_are_refused() -> None:
     assert not refused(GPU, model("a", half(), 4 * GIB))
     (line,) = refused(GPU, model("a", half(), 3 * GIB), model("b", half(), 2 * GIB))
-    assert line.startswith("gpu:0: a, b need 5.0 GiB, and their worker may take 4.0 GiB (")
+    assert line.startswith("gpu:0: a, b need 5.0 GiB, but their worker may take 4.0 GiB (")
 
 
 def test_devices_that_a_worker_will_not_have_are_refused() -> None:
     (line,) = refused(GPU, model("a", dataclasses.replace(PLAIN, device_count={"GPU": 0})))
     assert line.startswith("gpu:0: device_count leaves the worker of a 0 of its 1 GPUs; leave GPU out")
     (line,) = refused(GPU, model("a", PLAIN, 0, "/gpu:1", "/cpu:0", "/cpu:1"), workers=2)
-    assert line.startswith("model a: its placement names /cpu:1, /gpu:1, and its worker on gpu:0 has /cpu:0, /gpu:0;")
+    assert line.startswith(
+        "model a: its layer_devices name /cpu:1, /gpu:1, but its worker on gpu:0 has /cpu:0, /gpu:0;"
+    )
     two = dataclasses.replace(PLAIN, device_count={"CPU": 2})
     assert not refused(CPU, model("a", two, 0, "/cpu:0", "/cpu:1"))
 

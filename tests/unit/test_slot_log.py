@@ -53,7 +53,10 @@ def test_a_death_names_the_process_its_jobs_and_its_last_words(caplog: pytest.Lo
     held.batches = {1: batch}  # type: ignore[dict-item]
     SLOTS.exits(told.WorkerExited(0, 3, told.Death("SIGKILL", True)), held)
     words = tuple(map(str, range(30)))
-    line = SLOTS.changed(SlotChanged(0, 3, SlotState.BACKOFF, "SIGKILL", words), slot(SlotState.BACKOFF, None))
+    line = SLOTS.changed(
+        SlotChanged(0, 3, SlotState.BACKOFF, "SIGKILL", told.Death("SIGKILL", True, words)),
+        slot(SlotState.BACKOFF, None),
+    )
     assert line == "slot 0 cpu:0 BACKOFF: SIGKILL; it held jobs 3, 4, 5, 6, 7 and 1 more"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -71,7 +74,9 @@ def test_another_incarnations_exit_is_not_taken_for_this_ones(caplog: pytest.Log
 
 
 def test_what_was_asked_for_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    change = SlotChanged(0, 3, SlotState.BACKOFF, "exit status 0", ("bye",), asked=True)
+    change = SlotChanged(
+        0, 3, SlotState.BACKOFF, "exit status 0", told.Death("exit status 0", True, ("bye",)), asked=True
+    )
     assert SLOTS.changed(change, slot(SlotState.BACKOFF)) == "slot 0 cpu:0 BACKOFF: exit status 0, as asked"
     (record,) = caplog.records
     assert record.levelno == logging.INFO
@@ -87,10 +92,10 @@ def test_a_drain_that_is_over_at_once_is_not_news(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("role", "state", "event", "level"),
     [
-        (Role.REPLACEMENT, WorkerState.STARTING, "successor_starting", logging.INFO),
-        (Role.REPLACEMENT, WorkerState.READY, "successor_ready", logging.INFO),
-        (Role.REPLACEMENT, WorkerState.GONE, "successor_failed", logging.WARNING),
-        (Role.REPLACEMENT, WorkerState.STUCK, "successor_failed", logging.WARNING),
+        (Role.REPLACEMENT, WorkerState.STARTING, "replacement_starting", logging.INFO),
+        (Role.REPLACEMENT, WorkerState.READY, "replacement_ready", logging.INFO),
+        (Role.REPLACEMENT, WorkerState.GONE, "replacement_failed", logging.WARNING),
+        (Role.REPLACEMENT, WorkerState.STUCK, "replacement_failed", logging.WARNING),
         (Role.STANDBY, WorkerState.LOADING, "standby_loading", logging.INFO),
         (Role.STANDBY, WorkerState.STANDING_BY, "standby_ready", logging.INFO),
         (Role.STANDBY, WorkerState.GONE, "standby_lost", logging.WARNING),
@@ -100,8 +105,10 @@ def test_a_drain_that_is_over_at_once_is_not_news(caplog: pytest.LogCaptureFixtu
 def test_what_becomes_of_a_worker_beside_is_told_by_its_role(
     role: Role, state: WorkerState, event: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    words = ("its last words",) if state in (WorkerState.GONE, WorkerState.STUCK) else ()
-    SLOTS.beside(WorkerChanged(0, 4, role, state, "why", words))
+    death = told.Death("why", True, ("its last words",))
+    SLOTS.beside(
+        WorkerChanged(0, 4, role, state, "why", death if state in (WorkerState.GONE, WorkerState.STUCK) else None)
+    )
     (record,) = caplog.records
     assert (record.event, record.levelno) == (event, level)  # type: ignore[attr-defined]
     assert record.getMessage().startswith("slot 0 cpu:0: ")

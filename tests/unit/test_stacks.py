@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pool.processes.stacks
-from harness import eventually
 from pool.processes.stacks import STACKS_BYTES, Stacks, threads_of
+from support.processes import eventually
 
 TAKE_S = 20.0  # the pool's own is short: on a busy machine it ends before an answer comes
 
@@ -79,7 +79,7 @@ def test_a_second_dump_follows_the_first(stacks: Stacks, run: Run) -> None:
 def test_one_that_does_not_listen_is_not_killed_by_the_question(stacks: Stacks, run: Run) -> None:
     pid = run("import os, time\n" + READY + "time.sleep(600)")
     assert not stacks.ask(pid, time.monotonic())
-    assert stacks.note == "no stacks could be taken: the process had not come so far as to listen for the signal"
+    assert stacks.note == "no stacks could be taken: the process did not listen for the signal yet"
     os.kill(pid, 0)
 
 
@@ -109,7 +109,7 @@ def test_one_that_is_dead_is_said_to_be(stacks: Stacks) -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not stacks.ask(process.pid, time.monotonic())
     process.wait(10)
-    assert stacks.note == "it was dead before its stacks could be taken"
+    assert stacks.note == "it died before its stacks could be taken"
     assert not stacks.ask(process.pid, time.monotonic())
     assert threads_of(process.pid) == ()
 
@@ -124,7 +124,7 @@ def test_a_program_that_writes_without_end_fills_no_memory(stacks: Stacks, run: 
         "os.lseek(fd, 1 << 40, 0)\n" + READY
     )
     assert os.fstat(stacks.fd).st_size == STACKS_BYTES
-    assert stacks.text().endswith("x\n… and more, for which there was no room")
+    assert stacks.text().endswith("x\n… and more that did not fit")
     assert len(stacks.text()) < STACKS_BYTES + 100
 
 

@@ -85,7 +85,7 @@ def test_a_counter_may_take_its_time_between_its_line_and_its_answer(tmp_path: P
     assert model.run("add", {"n": np.array(3)}, ["total"])["total"] == 3
     assert time.monotonic() - began >= 0.03
     assert ledger.read_text().split() == ["3"]
-    with pytest.raises(CannotLoad, match="rum_ms=3 is none of the numbers"):
+    with pytest.raises(CannotLoad, match="rum_ms=3 is not one of the numbers"):
         load(f"stub:{kind}?{ledger}&rum_ms=3")
 
 
@@ -93,6 +93,6 @@ def test_a_counter_may_take_its_time_between_its_line_and_its_answer(tmp_path: P
 def test_an_option_that_is_none_is_refused(query: str) -> None:
     name = query.partition("=")[0]
     with pytest.raises(
-        CannotLoad, match=f"model m: stub:rows.*: {name}=.* is none of the numbers fits, run_ms, row_ms"
+        CannotLoad, match=f"model m: stub:rows.*: {name}=.* is not one of the numbers fits, run_ms, row_ms"
     ):
         load(f"stub:rows?{query}")

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import pynvml
 
-from harness import eventually
 from pool.config import parse_settings
-from pool.devices import discover_gpus
 from pool.plan import versions
 from pool.plan.planning import make_plan, plan
 from pool.plan.version_watch import VersionWatch
 from pool.plan.world import World
+from pool.wire.versions import versions_in
+from support.fake_nvml import eight_gpus
+from support.processes import eventually
 
 
 def put(folder: Path, number: int) -> None:
@@ -31,7 +31,7 @@ class Pool:
     def __init__(self, folder: Path, *names: str, every_s: float | None = 0.01, versions: str = "newest") -> None:
         models = [{"name": name, "path": f"stub:files?{folder / name}", "versions": versions} for name in names]
         settings = parse_settings({"pool": {"devices": ["cpu"]}, "model": models}, "f.toml", folder)
-        first = make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+        first = make_plan(settings, {}, eight_gpus())
         self.world: World = first.world.run_by(first)
         self.watch = VersionWatch(lambda: None)
         self.watch.every(every_s)
@@ -140,8 +140,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody_and_is_told(
     put(tmp_path / "a", 1)
     pool = Pool(tmp_path, "a")
     answers = threading.Event()
-    whole = versions.versions_in
-    monkeypatch.setattr(versions, "versions_in", lambda folder: answers.wait(20) and whole(folder))
+    monkeypatch.setattr(versions, "versions_in", lambda folder: answers.wait(20) and versions_in(folder))
     monkeypatch.setattr("pool.plan.version_watch.SLOW_S", 0.05)
     put(tmp_path / "a", 2)
     with caplog.at_level(logging.WARNING, "pool"):
@@ -161,7 +160,7 @@ def test_a_trouble_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
         pool.until(lambda: pool.watch.status()["troubles"] != {})
         (tmp_path / "away").rename(tmp_path / "a")
         pool.until(lambda: pool.watch.status()["troubles"] == {})
-    assert caplog.text.count("what is loaded is served on") == 1
+    assert caplog.text.count("the loaded versions still serve") == 1
 
 
 def test_of_a_model_of_which_all_are_served_one_new_version_is_found_at_a_time(tmp_path: Path) -> None:

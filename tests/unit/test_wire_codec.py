@@ -18,6 +18,7 @@ from pool.wire.worker_messages import (
     LaneProgress,
     PartDone,
     PartFailed,
+    PartOutcome,
     PartSpoiled,
     Phase,
     RowsDiffer,
@@ -155,7 +156,7 @@ def test_so_is_one_in_plain_values() -> None:
 
 def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
     long, other = "x" * 2000, "y" * 2000
-    outcomes = [
+    outcomes: list[PartOutcome] = [
         PartSpoiled(Fault.MODEL_FAILED, long),
         PartDone(2),
         PartFailed(Fault.INVALID_INPUT, other),

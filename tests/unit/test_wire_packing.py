@@ -41,8 +41,8 @@ def test_a_hundred_gradients_are_one_frame() -> None:
 
 def test_large_tensors_have_frames_of_their_own_and_are_not_copied() -> None:
     large = np.arange(SMALL_BYTES, dtype=np.uint8)
-    answer = {
-        "a": np.float32(1).reshape(()),
+    answer: dict[str, Array] = {
+        "a": np.array(1, np.float32),
         "large": large,
         "b": strings(b"x\0"),
         "texts": strings(b"y" * SMALL_BYTES),

@@ -14,10 +14,15 @@ from pool.wire.packing import pack_answer
 from pool.wire.tensors import DTYPES, Array
 
 
+def read_table(frame: object) -> Table:
+    assert isinstance(frame, bytes)
+    return unpack(Table, frame)
+
+
 def test_a_table_and_a_buffer_a_tensor() -> None:
     rows, (table, *buffers) = encode_call("m", {"a": np.array([1, 2], np.float32), "b": [b"x"], "c": 3})
     assert rows is None
-    assert unpack(Table, table) == Table(
+    assert read_table(table) == Table(
         (
             TensorHeader("a", "float32", (2,), False),
             TensorHeader("b", "string", (1,), False),
@@ -30,14 +35,14 @@ def test_a_table_and_a_buffer_a_tensor() -> None:
 def test_an_input_alone_has_no_name() -> None:
     rows, (table, buffer) = encode_call("m", b"x")
     assert rows is None
-    assert unpack(Table, table) == Table((TensorHeader("", "string", (), False),))
+    assert read_table(table) == Table((TensorHeader("", "string", (), False),))
     assert len(buffer) == 9
 
 
 def test_no_inputs_are_a_call_too() -> None:
     rows, (table,) = encode_call("m", {})
     assert rows is None
-    assert unpack(Table, table) == Table(())
+    assert read_table(table) == Table(())
 
 
 def test_the_tables_of_jobs_that_differ_by_their_rows_are_the_same_bytes() -> None:
@@ -48,7 +53,7 @@ def test_the_tables_of_jobs_that_differ_by_their_rows_are_the_same_bytes() -> No
         assert rows == count
         tables.add(table)
     assert len(tables) == 1
-    assert unpack(Table, tables.pop()) == Table(
+    assert read_table(tables.pop()) == Table(
         (TensorHeader("x", "float32", (ROWS, 3), False), TensorHeader("s", "string", (ROWS,), False))
     )
 
@@ -67,7 +72,7 @@ def test_the_tables_of_jobs_that_differ_by_their_rows_are_the_same_bytes() -> No
 def test_what_has_no_rows_in_common_keeps_its_shapes(inputs: Any) -> None:
     rows, (table, *_) = encode_call("m", inputs)
     assert rows is None
-    assert all(ROWS not in header.shape for header in unpack(Table, table).tensors)
+    assert all(ROWS not in header.shape for header in read_table(table).tensors)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -146,7 +151,7 @@ def test_a_bad_answer_is_a_bad_frame() -> None:
         ((-1, 2), good, "1 buffers in pieces"),
         ((1,), [zmq.Frame(b"\1\0\0\0\xc1")], "not msgpack"),
         ((1, 1), [*good, *frames(np.arange(3.0))], "do not belong together: output 'y0' is int64 .* in one, float64"),
-        ((1, 1), [*good, *frames(np.arange(3), np.arange(3))], "one has the outputs y0, another y0, y1"),
+        ((1, 1), [*good, *frames(np.arange(3), np.arange(3))], "one has the outputs y0, another has y0, y1"),
         ((1, 1), [*frames(np.array(1)), *frames(np.array(1))], "output 'y0' has no axis 0"),
     ]:
         with pytest.raises(BadFrame, match=complaint):

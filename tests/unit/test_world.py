@@ -1,27 +1,28 @@
 """A world in which something is missing, has come, or is as it was before."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import pynvml
-from steady_clients import put
 
 from pool.config import Settings, parse_settings
 from pool.core.versions import Versions
-from pool.devices import discover_gpus
 from pool.plan.planning import make_plan, plan, with_sizes
 from pool.plan.world import World
+from support.fake_nvml import eight_gpus
+from support.steady_clients import put
 
 
-def settings(folder: Path, versions: object, *more: dict[str, object]) -> Settings:
+def settings(folder: Path, versions: object, *more: Mapping[str, Any]) -> Settings:
     model = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions}
     data = {"pool": {"devices": [0, 1]}, "model": [model, *more]}
     return parse_settings(data, "f.toml", folder)
 
 
 def running(read: Settings) -> World:
-    made = make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    made = make_plan(read, {}, eight_gpus())
     return made.world.run_by(made)
 
 
@@ -52,7 +53,7 @@ def test_of_the_newest_three_older_ones_are_tried(folder: Path) -> None:
 
 
 def test_the_same_world_has_the_same_plan_whatever_was_planned_before(folder: Path) -> None:
-    world = running(settings(folder, [1, 3], {"name": "a", "path": "stub:echo", "memory": "1GiB"}))
+    world = running(settings(folder, [1, 3], {"name": "a", "path": "stub:echo", "device_memory": "1GiB"}))
     first = plan(world)
     plan(replace(world, lost=frozenset({0})))
     assert plan(world) == first
@@ -60,11 +61,14 @@ def test_the_same_world_has_the_same_plan_whatever_was_planned_before(folder: Pa
 
 
 def test_a_model_is_as_it_was_and_another_keeps_what_is_new(folder: Path) -> None:
-    a, b = {"name": "a", "path": "stub:echo", "memory": "1GiB"}, {"name": "b", "path": "stub:echo", "memory": "1GiB"}
+    a, b = (
+        {"name": "a", "path": "stub:echo", "device_memory": "1GiB"},
+        {"name": "b", "path": "stub:echo", "device_memory": "1GiB"},
+    )
     good = running(settings(folder, [1], a, b))
     read = settings(folder, [3], {**a, "path": "stub:rows"}, {**b, "path": "stub:rows", "devices": [0]})
     wanted = running(read)
-    back = replace(wanted, given=good.given, homes=good.homes, guests=()).restored({"a", "m"}, good)
+    back = replace(wanted, given=good.given, homes=good.homes, failovers=()).restored({"a", "m"}, good)
     assert {model.name: model.path for model in back.settings.model if model.name != "m"} == {
         "a": "stub:echo",
         "b": "stub:rows",

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fake_nvml import FakeNvml
 
 from pool.devices.xid import MEANINGS, Record, Xids, bus_of, parse, words
+from support.fake_nvml import FakeNvml
 
 CARD = "GPU-1a000000-0000-4000-8000-000000000000"
 BUS = "00000000:1A:00.0"

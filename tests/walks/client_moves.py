@@ -153,9 +153,9 @@ class ClientMoves(Outside):
         self.core.client_gone(client)
 
     def somebody_asks(self, about: str) -> None:
-        story = self.core.explain(about)
-        json.dumps([story, self.core.models_snapshot()])
-        assert about != "" or story is not None
+        history = self.core.explain(about)
+        json.dumps([history, self.core.models_snapshot()])
+        assert about != "" or history is not None
 
     def _device(self, model: str, device: int | str | None) -> str | None:
         """A number is one of the names of the slots that have the model."""

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pool
 from walks.programs import program_of, run
 from walks.scenes import play
 from walks.sharing import share
-
-import pool
 
 __all__ = ["KINDS", "Failure", "hunt", "run_walk"]
 

@@ -181,8 +181,8 @@ MUTANTS = (
         "a drained slot gets jobs",
         "a slot that is DRAINING takes no new work",
         "fleet/slot.py",
-        "bool(self.idle_lanes) and self.state is READY and",
-        "bool(self.idle_lanes) and self.state in (SlotState.READY, SlotState.DRAINING) and",
+        "not self.idle_lanes or self.state is not READY or",
+        "not self.idle_lanes or self.state not in (SlotState.READY, SlotState.DRAINING) or",
         "program 17",
     ),
     Mutant(
@@ -204,9 +204,9 @@ MUTANTS = (
     Mutant(
         "no affinity",
         "the jobs of a model that writes state keep to one worker",
-        "queue/homes.py",
-        "        if model.home is None or len(self._holders(model.line(None))) < 2:\n",
-        "        if model.stateful or model.home is None or len(self._holders(model.line(None))) < 2:\n",
+        "queue/affinity.py",
+        "        if model.affinity is None or len(self._holders(model.line(None))) < 2:\n",
+        "        if model.stateful or model.affinity is None or len(self._holders(model.line(None))) < 2:\n",
         "program 14",
     ),
     Mutant(
@@ -360,8 +360,8 @@ MUTANTS = (
         "a kept slot takes more",
         "a slot that is kept for a suspect takes nothing else",
         "fleet/slot.py",
-        "self.state is READY and self.kept_for is None and",
-        "self.state is READY and",
+        "self.state is not READY or self.kept_for is not None:",
+        "self.state is not READY:",
         "scene 0",
     ),
     # --- the order in which the lists are drained --------------------------------------------------------------------
@@ -441,9 +441,9 @@ MUTANTS = (
     Mutant(
         "an innocent beside a suspect",
         "nothing is sent to a worker that runs a suspect",
-        "trial/reruns.py",
-        "                slot.runs_suspect = True\n",
-        "                slot.runs_suspect = False\n",
+        "fleet/slot.py",
+        "            return not self.batches[number].suspect  #",
+        "            return True  #",
         "program 1",
     ),
     Mutant(
@@ -499,8 +499,8 @@ MUTANTS = (
         "a cancelled member starts",
         "a cancelled job of a chunk that has not started never starts",
         "machine.py",
-        "                    if event.member and job.weight > 1:\n",
-        "                    if event.member and job.weight > 1 and not job.waiting:\n",
+        "                    elif job.weight > 1:  # a lone job has none, and is to be answered\n",
+        "                    elif job.weight > 1 and not job.waiting:\n",
         "program 16",
     ),
     # --- chunks ------------------------------------------------------------------------------------------------------
@@ -596,7 +596,7 @@ MUTANTS = (
     Mutant(
         "a pool that stops restarts a worker",
         "a pool that stops starts no worker for which no job waits",
-        "fleet/turnover.py",
+        "fleet/replacements.py",
         '        if fleet.stopping:\n            return "the pool is stopping"\n',
         "",
         "program 17",

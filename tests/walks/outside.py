@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from pool.core.policy import Policy, SlotPlan
+from pool.wire.signatures import ModelInfo
 from simulation.body import STOPPED, Body, Running, Worker
 from simulation.plans import slot_plan
 from simulation.words import Death, Outcome, Seen, Succeeded
 from walks.setting import INFOS, PLACEMENTS, POLICIES
-
-from pool.core.policy import Policy, SlotPlan
-from pool.wire.signatures import ModelInfo
 
 __all__ = ["Outside"]
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from pool.wire.faults import Fault
+from pool.wire.worker_messages import Phase
 from simulation.words import Seen
 from walks.client_moves import ClientMoves
 from walks.setting import (
@@ -31,9 +33,6 @@ from walks.setting import (
     mostly,
 )
 from walks.worker_moves import WorkerMoves
-
-from pool.wire.faults import Fault
-from pool.wire.worker_messages import Phase
 
 __all__ = ["Choose", "Everything", "Program", "Step", "program_of", "run", "step"]
 

@@ -10,17 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from simulation.body import HOPELESS, SIGSEGV
-from simulation.core import Core
-from simulation.hand import Hand, Run
-from simulation.plans import model_info, slot_plan
-from simulation.words import Failed, Sent, Succeeded
-
 from pool.core.policy import ModelPolicy, Policy
 from pool.core.versions import Versions
 from pool.wire.entries import entry_name
 from pool.wire.faults import Fault
 from pool.wire.session_runs import WRITING_RUN
+from simulation.body import HOPELESS, SIGSEGV
+from simulation.core import Core
+from simulation.hand import Hand, Run
+from simulation.plans import model_info, slot_plan
+from simulation.words import Failed, Sent, Succeeded
 
 __all__ = ["SCENES", "play"]
 

@@ -6,12 +6,12 @@ What is common is likely, so that most jobs are answered with a result; what is 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TypeVar
-
-from simulation.plans import model_info
 
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.independence import Batching
+from simulation.plans import model_info
 
 __all__ = [
     "CLIENTS",
@@ -94,23 +94,23 @@ POLICIES = (
         max_jobs=60,
         client_max_bytes=200,
         max_attempts=3,
-        successor="always",
+        replacement="always",
         recycle_age_s=5.0,
         import_timeout_s=20.0,
         models=MODELS,
     ),
-    Policy(max_jobs=60, successor="never", recycle_jobs=20, min_ready=2, models=MODELS),
+    Policy(max_jobs=60, replacement="never", recycle_jobs=20, min_ready=2, models=MODELS),
     Policy(max_jobs=60, standby=True, restart_intensity=20, restart_period_s=5.0, recycle_jobs=30, models=MODELS),
 )
 # Not fewer attempts: what a job has lost already would be more than it may.
-OTHERS: tuple[dict[str, object], ...] = (
+OTHERS: tuple[Mapping[str, object], ...] = (
     {"max_jobs": 12, "max_bytes": 300},
     *({"max_jobs": 80, "max_bytes": 4000, "client_max_jobs": None},) * 3,
     {"default_timeout_s": 2.0, "hung_after_s": 5.0, "restart_intensity": 3, "backoff_max_s": 0.2},
     {"load_timeout_s": 20.0, "import_timeout_s": 5.0, "ready_needs_all": False, "hung_after_s": None},
     {"models": {}},
-    {"successor": "never", "min_ready": 1},
-    {"successor": "always"},
+    {"replacement": "never", "min_ready": 1},
+    {"replacement": "always"},
     {"standby": True},
     {"standby": False},
     {"models": MODELS},

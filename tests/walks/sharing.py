@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 
+from pool.core.policy import ModelPolicy, Policy
 from simulation.body import Body, Worker
 from simulation.plans import model_info, slot_plan
 from simulation.words import JobDone, JobFailed
-
-from pool.core.policy import ModelPolicy, Policy
 
 __all__ = ["share"]
 
@@ -32,7 +31,7 @@ class Shared(Body):
         plans = [slot_plan(number, tuple(models)) for number in range(slots)]
         infos = {name: model_info(name, batchable=batchable) for name, (batchable, _) in models.items()}
         super().__init__(policy, plans, infos, rng, validates=False)
-        self.used_s: Counter[tuple[bytes, str]] = Counter()
+        self.used_s: defaultdict[tuple[bytes, str], float] = defaultdict(float)
         self.batches = 0
         self.owed: list[tuple[bytes, str]] = []
         """Whose job was answered, and is to be followed by another one."""

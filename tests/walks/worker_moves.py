@@ -6,15 +6,14 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from simulation.body import HOPELESS, SIGSEGV, STOPPED, Worker
-from simulation.words import Failed, RowsChanged, Spoiled, Succeeded
-from walks.outside import Outside
-from walks.setting import INFOS
-
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsCompared
 from pool.wire.signatures import DEFAULT_SIGNATURE
 from pool.wire.worker_messages import Phase
+from simulation.body import HOPELESS, SIGSEGV, STOPPED, Worker
+from simulation.words import Failed, RowsChanged, Spoiled, Succeeded
+from walks.outside import Outside
+from walks.setting import INFOS
 
 __all__ = ["WorkerMoves"]
 

@@ -113,7 +113,7 @@ class Checks:
             log.error(
                 "model %s: rows of signature %s cannot be compared", sample.model, sample.signature, exc_info=error
             )
-            why = f"they cannot be compared, in the worker: {type(error).__name__}: {one_line(error)}"
+            why = f"they cannot be compared: {type(error).__name__}: {one_line(error)}"
             self._tell(_compared(sample, why, True))
 
     def _take(self, sample: Sample, most_rows: int) -> None:
@@ -166,7 +166,7 @@ class Checks:
         except Refused as error:
             if error.fault is Fault.OUT_OF_MEMORY or self._again(check.sample) is None:
                 return None
-            return f"{len(company)} rows failed together that had run apart: {one_line(error)}"
+            return f"{len(company)} rows failed together but not apart: {one_line(error)}"
         if (amiss := rows_differ(found, len(company))) is not None:
             return amiss
         if not difference(found, {name: array[company] for name, array in check.answers.items()}, check.answers):

@@ -36,13 +36,13 @@ def difference(found: Mapping[str, Array], right: Mapping[str, Array], known: Ma
     for name, wanted in right.items():
         got = found[name]
         if got.shape[1:] != wanted.shape[1:]:
-            shapes = f"rows of shape {list(got.shape[1:])} in other company, not {list(wanted.shape[1:])}"
+            shapes = f"rows of shape {list(got.shape[1:])} among other rows, not {list(wanted.shape[1:])}"
             return f"output {name!r} has {shapes}"
         if got.dtype != wanted.dtype:
-            return f"output {name!r} is of dtype {got.dtype} in other company, not {wanted.dtype}"
+            return f"output {name!r} has dtype {got.dtype} among other rows, not {wanted.dtype}"
         row = _first_apart(got, wanted, known[name])
         if row is not None:
-            return f"output {name!r} gave {_shown(got, row)} for a row that gave {_shown(wanted, row)} in other company"
+            return f"output {name!r} gave {_shown(got, row)} for a row that gave {_shown(wanted, row)} among other rows"
     return ""
 
 

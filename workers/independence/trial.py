@@ -26,7 +26,7 @@ def try_rows(run: RunRows, outputs: Sequence[str], given: Iterator[Feeds], ends:
 
     Raises `ProcessUnusable` as the runs do, and nothing else.
     """
-    why = "no values could be made up for it"
+    why = "no sample values could be generated for it"
     agreed = False
     for feeds in given:
         try:
@@ -53,7 +53,7 @@ def _apart(run: RunRows, feeds: Feeds, ends: float) -> str:
     if (amiss := rows_differ(whole, rows)) is not None:
         return amiss
     if found := difference(run(feeds), whole, whole):
-        return f"two runs of the same rows did not give the same: {found}"
+        return f"two runs of the same rows gave different results: {found}"
     for number, company in enumerate(_companies(rows)):
         if number > 1 and time.monotonic() >= ends:
             break
@@ -62,7 +62,7 @@ def _apart(run: RunRows, feeds: Feeds, ends: float) -> str:
         except Refused as error:
             if error.fault is Fault.OUT_OF_MEMORY:
                 continue
-            return f"{len(company)} rows failed by themselves that ran among {rows}: {one_line(error)}"
+            return f"{len(company)} rows failed by themselves but ran among {rows}: {one_line(error)}"
         if (amiss := rows_differ(among, len(company))) is not None:
             return amiss
         if found := difference(among, {name: array[company] for name, array in whole.items()}, whole):

@@ -45,7 +45,7 @@ def trials_of(model: Model, info: ModelInfo, known: Known) -> Mapping[str, Trial
         return {}
     marks = known.marks(info.name)
     if not marks.are_kept:
-        why = "there is no state folder, in which a trial that ends its worker would be remembered"
+        why = "there is no state folder, so a trial that kills its worker could not be remembered"
         return dict.fromkeys(open_ones, Trial(untried=why))
     ends = time.monotonic() + _TRIALS_S
     try:
@@ -55,7 +55,7 @@ def trials_of(model: Model, info: ModelInfo, known: Known) -> Mapping[str, Trial
         found = dict.fromkeys(open_ones, Trial(untried=str(ended)))
     for name, trial in found.items():
         if trial.untried:
-            log.info("model %s: the rows of signature %s were not tried: %s", info.name, name, trial.untried)
+            log.info("model %s: no trial of the rows of signature %s: %s", info.name, name, trial.untried)
     return found
 
 
@@ -68,7 +68,7 @@ def _tried(model: Model, info: ModelInfo, name: str, outputs: tuple[str, ...], k
     except ProcessUnusable:
         raise
     except Exception as error:  # a fault of ours, which is no reason not to serve
-        log.error("model %s: trying the rows of signature %s failed", info.name, name, exc_info=error)
+        log.error("model %s: the trial of the rows of signature %s failed", info.name, name, exc_info=error)
         return Trial(untried=f"in the worker: {type(error).__name__}: {one_line(error)}")
 
 
@@ -106,6 +106,6 @@ def identity_of(settings: ModelSettings, info: ModelInfo, before: object) -> str
         seen = os.stat(code)
         files = [files, seen.st_size, seen.st_mtime_ns]
     library = getattr(sys.modules.get("tensorflow"), "__version__", "")
-    kept = [each.kind for each in info.speed_ups if each.kept]
+    kept = [each.kind for each in info.optimizations if each.kept]
     decides = [asdict(plain), files, library, kept]
     return hashlib.sha256(json.dumps(decides, default=str).encode(errors="replace")).hexdigest()[:32]

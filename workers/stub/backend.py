@@ -101,6 +101,6 @@ def _options(where: str, query: str) -> dict[str, float]:
     options = dict(OPTIONS)
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in OPTIONS or not value.replace(".", "", 1).isdecimal():
-            raise CannotLoad(f"{where}: {name}={value} is none of the numbers {', '.join(OPTIONS)}")
+            raise CannotLoad(f"{where}: {name}={value} is not one of the numbers {', '.join(OPTIONS)}")
         options[name] = float(value)
     return options

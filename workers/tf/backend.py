@@ -37,9 +37,9 @@ class TensorFlowBackend:
     def load(self, settings: ModelSettings) -> TensorFlowModel | TunedModel | Towers:
         """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
         config = config_of_model(settings, self._config)
-        if settings.speed_ups is not None:
-            return TunedModel(settings, settings.speed_ups, config, self._gpus)
-        if settings.towers:
+        if settings.optimizations is not None:
+            return TunedModel(settings, settings.optimizations, config, self._gpus)
+        if settings.copy_per_device:
             return load_towers(settings, config, self._gpus, self._known)
         return load(settings, config, self._gpus)
 
@@ -49,7 +49,7 @@ def _check_devices(gpus: int) -> None:
     if len(seen) == gpus:
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    promised = f"TensorFlow {tf.__version__} sees {len(seen)} GPUs, this worker was promised {gpus}"
+    promised = f"TensorFlow {tf.__version__} sees {len(seen)} GPUs, but this worker should have {gpus}"
     environment = f"CUDA_VISIBLE_DEVICES is {'not set' if visible is None else repr(visible)}"
     raise WrongDevices(f"{promised}; {environment}; {_advice(len(seen), gpus)}")
 
@@ -60,6 +60,6 @@ def _advice(seen: int, gpus: int) -> str:
     if not tf.test.is_built_with_cuda():
         return "this build of TensorFlow has no CUDA: pip install 'tf-worker-pool[gpu]'"
     return (
-        "install CUDA's libraries with pip install 'tf-worker-pool[gpu]', and see with nvidia-smi"
+        "install CUDA's libraries with pip install 'tf-worker-pool[gpu]', and check with nvidia-smi"
         " that the driver works and lists the device"
     )

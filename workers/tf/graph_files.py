@@ -33,14 +33,14 @@ def read_frozen_graph(settings: ModelSettings, path: Path) -> Source:
         try:
             graph_def = text_format.Parse(content.decode(), tf.compat.v1.GraphDef())
         except (text_format.ParseError, UnicodeDecodeError) as error:
-            raise CannotLoad(f"it is no GraphDef as text: {str(error).splitlines()[0]}") from None
+            raise CannotLoad(f"it is not a GraphDef as text: {str(error).splitlines()[0]}") from None
     else:
         try:
             graph_def = tf.compat.v1.GraphDef.FromString(content)
         except DecodeError:
             raise CannotLoad(_CORRUPT) from None
     if not graph_def.node:
-        raise CannotLoad("it holds no graph: it is no GraphDef, or an empty one")
+        raise CannotLoad("it holds no graph: it is not a GraphDef, or an empty one")
     meta_graph = MetaGraphDef(graph_def=graph_def)  # a copy: the functions below keep no other
 
     def signature_defs(graph: Any) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ def read_frozen_graph(settings: ModelSettings, path: Path) -> Source:
         outputs = [info.name for signature in found.values() for info in signature.outputs.values()]
         if ReachableOps(meta_graph.graph_def).from_tensors(outputs) & _VARIABLES:
             raise CannotLoad(
-                "it is not frozen: it has variables, whose values it does not hold; give the .meta file of a checkpoint"
+                "it is not frozen: it has variables without their values; give the .meta file of a checkpoint"
             )
         return found
 
@@ -66,7 +66,7 @@ def read_checkpoint(settings: ModelSettings, path: Path) -> Source:
     prefix = os.path.join(path.parent, checkpoint_prefix(path))
     meta_graph = _meta_graph(path.read_bytes())
     if not meta_graph.graph_def.node:
-        raise CannotLoad("it holds no graph: it is no MetaGraphDef, or an empty one")
+        raise CannotLoad("it holds no graph: it is not a MetaGraphDef, or an empty one")
 
     def restore(session: Any, saver: Any) -> None:
         if saver is not None:
@@ -74,7 +74,7 @@ def read_checkpoint(settings: ModelSettings, path: Path) -> Source:
             # Without a name it would take the folder for a checkpoint of the older format.
             there = tf.compat.v1.train.checkpoint_exists if name else lambda prefix: os.path.exists(f"{prefix}.index")
             if not there(prefix):
-                raise CannotLoad(f"there is no checkpoint beside it: {name}.index and its .data files")
+                raise CannotLoad(f"the checkpoint beside it is missing: {name}.index and its .data files")
             saver.restore(session, prefix)
         # Of metrics, and queues' limits: no checkpoint holds them.
         session.run(tf.compat.v1.local_variables_initializer())

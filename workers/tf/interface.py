@@ -33,7 +33,7 @@ def interface(settings: ModelSettings, graph: Any, graph_def: Any) -> dict[str, 
         outputs = guessed_outputs(graph, inputs, reachable)
         guessed.append("outputs")
         if not outputs:
-            raise CannotLoad("it does not show what it gives: set `outputs` in [[model]] to names of its tensors")
+            raise CannotLoad("its outputs cannot be guessed: set `outputs` in [[model]] to names of its tensors")
     if not asked:
         needed = reachable.nodes_of(tensor.name for tensor in outputs)
         inputs = [tensor for tensor in inputs if tensor.op.name in needed]
@@ -51,11 +51,13 @@ def _tensor(graph: Any, name: str, key: str) -> Any:
     try:
         found = graph.as_graph_element(name, allow_tensor=True, allow_operation=True)
     except (KeyError, ValueError, TypeError):
-        raise CannotLoad(f"`{key}` names {name!r:.80}, which is no tensor of its graph; {_near(graph, name)}") from None
+        raise CannotLoad(
+            f"`{key}` names {name!r:.80}, which is not a tensor of its graph; {_near(graph, name)}"
+        ) from None
     if ":" in name:
         return found
     if not found.outputs:
-        raise CannotLoad(f"`{key}` names {name!r}, a {found.type} that gives no tensor")
+        raise CannotLoad(f"`{key}` names {name!r}, a {found.type} without an output tensor")
     return found.outputs[0]
 
 

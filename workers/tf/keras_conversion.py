@@ -16,7 +16,7 @@ from workers import environment
 
 __all__ = ["Unconvertible", "cause", "convert"]
 
-_EXPORT = "where its code is, save it as a SavedModel with model.export(folder)"
+_EXPORT = "in the program with its code, save it as a SavedModel with model.export(folder)"
 _MISSING = re.compile(
     r"Could not locate (?:class|function) '([^']+)'|Unknown (?:layer|object|\w+ function): '?([\w.>]+)'?"
 )
@@ -32,7 +32,7 @@ def convert(path: Path, folder: Path) -> None:
     """Writes the SavedModel. Raises `Unconvertible`, or whatever Keras meets."""
     config = _config(path)
     if not _CODE.isdisjoint(_classes(config)):
-        raise Unconvertible(f"it has a Lambda layer or function, whose code is not run from a file: {_EXPORT}")
+        raise Unconvertible(f"it has a Lambda layer or function, and the pool does not run code from a file: {_EXPORT}")
     from workers.tf.library import tf
 
     try:
@@ -41,7 +41,7 @@ def convert(path: Path, folder: Path) -> None:
         missing = _MISSING.search(str(error))
         if missing is None:
             raise
-        what = f"it needs {missing[1] or missing[2]!r}, which is code of your own and not in the file"
+        what = f"it needs {missing[1] or missing[2]!r}, which is your own code and not in the file"
         raise Unconvertible(f"{what}: {_EXPORT}") from error
     model.export(str(folder), format="tf_saved_model", verbose=False)
 
@@ -57,7 +57,7 @@ def _config(path: Path) -> Any:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if "config.json" not in archive.namelist():
-                raise Unconvertible("it has no config.json, so it is no Keras file")
+                raise Unconvertible("it has no config.json, so it is not a Keras file")
             return json.loads(archive.read("config.json"))
     import h5py
 
@@ -66,7 +66,7 @@ def _config(path: Path) -> Any:
     with h5py.File(path, "r") as file:
         config = file.attrs.get("model_config")
     if config is None:
-        raise Unconvertible("it holds weights and no model: save the whole model with model.save(file)")
+        raise Unconvertible("it holds weights but no model: save the whole model with model.save(file)")
     return json.loads(config)
 
 

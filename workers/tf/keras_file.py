@@ -32,14 +32,14 @@ def read_keras(settings: ModelSettings, path: Path) -> Source:
     """What the file is converted into. Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
 
     def convert(file: Path, into: Path) -> None:
-        logger.info("model %s: is converted into a SavedModel in %s", settings.name, into.parent)
+        logger.info("model %s: converting it into a SavedModel in %s", settings.name, into.parent)
         _convert(file, into)
 
     if settings.cache:
         try:
             kept = Conversions(Path(settings.cache)).of(path, convert)
         except OSError as error:  # a disk that is full or read-only: the model can be served all the same
-            logger.warning("model %s: what it is converted into cannot be kept: %s", settings.name, error)
+            logger.warning("model %s: its converted form cannot be stored: %s", settings.name, error)
         else:
             return read_saved_model(kept, ())
     folder = tempfile.mkdtemp(prefix="pool-keras-")
@@ -65,7 +65,9 @@ def _convert(path: Path, folder: Path) -> None:
     if not last.startswith("{"):
         errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         ended = f"ended with {done.returncode}" if done.returncode >= 0 else f"died of signal {-done.returncode}"
-        raise LoadFailed(f"the process that converts it {ended}: {errors[-1][:400] if errors else 'it said nothing'}")
+        raise LoadFailed(
+            f"the process that converts it {ended}: {errors[-1][:400] if errors else 'it printed nothing'}"
+        )
     said = json.loads(last)
     if said["failed"]:
         raise CannotLoad(said["failed"])

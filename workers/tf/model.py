@@ -144,7 +144,7 @@ class TensorFlowModel:
         amiss = {name: why for name, why in self._failures.items() if why is not None}
         self.info = replace(self.info, amiss=amiss)
         for name, why in amiss.items():
-            text = "model %s: signature %r failed whenever it was warmed up, so nobody knows if it can be served: %s"
+            text = "model %s: signature %r failed every warm-up, so it may not work at all: %s"
             logger.warning(text, self.info.name, name, why)
         if self._traces.has_rules:
             self._say_not_kept()
@@ -159,7 +159,7 @@ class TensorFlowModel:
         try:
             told = list(not_kept(self.placement()))
         except Refused as error:
-            told = [f"whether its placement rules are kept is not known: {error}"]
+            told = [f"its placement rules could not be checked: {error}"]
         for text in told:
             logger.warning("model %s: %s", self.info.name, text)
 
@@ -173,7 +173,7 @@ class TensorFlowModel:
             return "it may change the model's state"
         rehearsal = next(rehearsals(plan.bound.signature, (1,), sample), None)
         if rehearsal is None:
-            return "an input is of unknown rank, and no request is recorded"
+            return "an input has unknown rank, and no request is recorded"
         feeds = {plan.bound.feeds[key]: array for key, array in rehearsal.feeds.items()}
         return OneRun(feeds, plan.all_fetches)
 
@@ -191,8 +191,10 @@ class TensorFlowModel:
             self.run(name, feeds, outputs)
         except Refused as error:
             if error.fault is Fault.OUT_OF_MEMORY and rows is not None:
-                what = f"a batch of {rows} rows, as its settings allow"
-                logger.warning("model %s: signature %r finds no memory for %s: %s", self.info.name, name, what, error)
+                what = f"a batch of {rows} rows, which its settings allow"
+                logger.warning(
+                    "model %s: signature %r runs out of memory with %s: %s", self.info.name, name, what, error
+                )
             else:
                 logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
             self._failures.setdefault(name, " ".join(str(error).split())[:_WHY_CHARS])

@@ -13,9 +13,11 @@ __all__ = ["load_op_libraries"]
 def load_op_libraries(paths: Sequence[str]) -> None:
     """Raises `CannotLoad` with one line for the first that is not there, or is none for this TensorFlow."""
     for path in paths:
-        where = f"op_libraries of [session]: {path}"
+        where = f"op_libraries of [tensorflow]: {path}"
         if not Path(path).is_file():
-            raise CannotLoad(f"{where} is no file: give a library (.so) that was built with this TensorFlow's headers")
+            raise CannotLoad(
+                f"{where} is not a file: give a library (.so) that was built with this TensorFlow's headers"
+            )
         try:
             tf.load_op_library(path)
         except (tf.errors.OpError, RuntimeError, OSError) as error:

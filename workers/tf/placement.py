@@ -1,8 +1,8 @@
-"""Where the nodes of a model run: device strings that its graph came with, and the rules of `[[model]] placement`.
+"""Where the nodes of a model run: device strings that its graph came with, and the rules of `[[model]] layer_devices`.
 
     graph ─ clear device strings ─► rules, the first that matches ─► what shares a variable follows ─► graph
 
-With `placement = "least-loaded"` the middle is `workers.tf.balancing`.
+With `layer_devices = "least-loaded"` the middle is `workers.tf.balancing`.
 
 A variable, a table and what reads or writes them stay together: the first rule that matches any of these moves all.
 """
@@ -44,7 +44,7 @@ def place(graph_def: Any, settings: ModelSettings, devices: Devices, soft: bool)
     """
     for rule in settings.placement:
         if not devices.has(rule.device):
-            raise CannotLoad(f"placement: there is no {rule.device} for {rule.layers!r}; this worker has {devices}")
+            raise CannotLoad(f"layer_devices: this worker has no {rule.device} for {rule.layers!r}; it has {devices}")
     clear(graph_def, settings.clear_devices, devices)
     placed = Placed()
     if settings.least_loaded:
@@ -76,7 +76,9 @@ def _matched(graph_def: Any, rules: Sequence[PlacementRule]) -> dict[Node, int]:
                 found[scope, node.name] = matching[0]
     for number in sorted(unmatched):
         names = {node.name for _, nodes in scopes(graph_def) for node in nodes}
-        raise CannotLoad(f"placement: {rules[number].layers!r} matches no node; {_near(rules[number].layers, names)}")
+        raise CannotLoad(
+            f"layer_devices: {rules[number].layers!r} matches no node; {_near(rules[number].layers, names)}"
+        )
     return found
 
 
@@ -115,7 +117,7 @@ def _refuse_missing(graph_def: Any, devices: Devices) -> None:
         where = f"device {short(device) or repr(device)}, which this worker does not have (it has {devices})"
         raise CannotLoad(
             f"node {name!r}{inside}{more} must run on {where}, and allow_soft_placement is false;"
-            ' write clear_devices = true or "missing", or a placement rule'
+            ' write advanced = { clear_devices = true } or "missing", or a rule in layer_devices'
         )
 
 

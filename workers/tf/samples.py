@@ -70,18 +70,18 @@ def read_samples(file: Path | None, signatures: Mapping[str, Signature]) -> Iter
             except Exception as error:  # of bytes that anybody may have written protobuf and numpy raise what they like
                 yield BadSample(f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}")
     except tf.errors.OpError as error:
-        yield BadSample(f"the file cannot be read on: {str(error.message).partition(chr(10))[0]:.200}")
+        yield BadSample(f"the rest of the file cannot be read: {str(error.message).partition(chr(10))[0]:.200}")
 
 
 def _sample(record: bytes, signatures: Mapping[str, Signature]) -> Sample:
     log = _prediction_log().FromString(record)
     if not log.HasField("predict_log"):
-        raise BadSample("it is no PredictLog, the only kind that is run")
+        raise BadSample("it is not a PredictLog, the only kind that can run")
     request = log.predict_log.request
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = signatures.get(name)
     if signature is None:
-        raise BadSample(f"the model offers no signature {name!r:.80}")
+        raise BadSample(f"the model has no signature {name!r:.80}")
     feeds = {entry.key: tf.make_ndarray(TensorProto.FromString(entry.tensor)) for entry in request.inputs}
     if feeds.keys() != signature.inputs.keys():
         raise BadSample(f"signature {name!r} takes {_names(signature.inputs)}, the record has {_names(feeds)}")

@@ -53,7 +53,7 @@ def _chosen(sets: Sequence[frozenset[str]], asked: frozenset[str]) -> frozenset[
         return _SERVE
     if len(set(sets)) > 1:
         raise CannotLoad(
-            f'no graph is tagged "serve" alone, and there are several: {_named(sets)}; choose one with `tags`'
+            f'no graph has only the tag "serve", and there are several: {_named(sets)}; choose one with `tags`'
         )
     return sets[0]
 

@@ -61,6 +61,6 @@ def open_session(config: Any, gpus: int) -> Any:
     if found != gpus:
         session.close()
         counts = dict(config.device_count)
-        why = f"device_count of [session] is {counts}: leave GPU out of it" if "GPU" in counts else "see the log"
-        raise WrongDevices(f"a Session of this worker has {found} GPUs, it was promised {gpus}; {why}")
+        why = f"device_count of [tensorflow] is {counts}: leave GPU out of it" if "GPU" in counts else "see the log"
+        raise WrongDevices(f"a Session of this worker has {found} GPUs, but it should have {gpus}; {why}")
     return session

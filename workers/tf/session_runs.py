@@ -170,8 +170,8 @@ class SessionRuns:
                 element = self._session.graph.as_graph_element(name)
                 if isinstance(element, tf.Operation) or (dtype := _dtype_name(element)) in DTYPES:
                     continue
-                hint = "; of a variable, fetch what reads it" if dtype == "resource" else ""
-                raise Refused(f"ValueError: Tensor {element.name} is of dtype {dtype}, which cannot travel{hint}")
+                hint = "; to read a variable, fetch its value" if dtype == "resource" else ""
+                raise Refused(f"ValueError: Tensor {element.name} is of dtype {dtype}, which cannot be sent{hint}")
 
 
 def _dtype_name(tensor: Any) -> str:

@@ -51,12 +51,12 @@ def bind(
             outputs, fetches = _specs(model, definition.outputs, graph, f"output of signature {name!r}")
         except _NotOfferedError as reason:
             left_out.append(str(reason))
-            logger.warning("model %s: signature %r is not offered: %s", model, name, reason)
+            logger.warning("model %s: signature %r is not served: %s", model, name, reason)
         else:
             bound[name] = BoundSignature(Signature(inputs, outputs, name in composite), feeds, fetches)
     if not bound:
-        why = "; ".join(left_out) or "it declares none that has outputs; save it with signatures="
-        raise CannotLoad(f"model {model}: no signature can be offered: {why}")
+        why = "; ".join(left_out) or "it declares none with outputs; save it with signatures="
+        raise CannotLoad(f"model {model}: no signature can be served: {why}")
     return bound
 
 
@@ -67,16 +67,16 @@ def _specs(model: str, infos: Mapping[str, Any], graph: Any, what: str) -> tuple
         for part, info, shape in _parts(name, infos[name], f"{what}, {name!r},"):
             declared = tf.dtypes.as_dtype(info.dtype).base_dtype.name
             if declared not in DTYPES:
-                raise _NotOfferedError(f"{what}, {part!r}, is of dtype {declared}, which cannot travel")
+                raise _NotOfferedError(f"{what}, {part!r}, has dtype {declared}, which cannot be sent")
             if part in specs:
-                raise _NotOfferedError(f"{what}, {part!r}, is there twice: once as a part of {name!r}")
+                raise _NotOfferedError(f"{what}, {part!r}, exists twice: once as a part of {name!r}")
             tensor = _tensor_of(graph, info.name, f"{what}, {part!r}")
             dtype = tensor.dtype.base_dtype.name
             if dtype != declared:
-                text = "model %s: %s, %r, is declared as %s and is %s in its graph, which counts"
+                text = "model %s: %s, %r, is declared as %s but is %s in its graph; the graph counts"
                 logger.warning(text, model, what, part, declared, dtype)
             if dtype not in DTYPES:
-                raise _NotOfferedError(f"{what}, {part!r}, is of dtype {dtype}, which cannot travel")
+                raise _NotOfferedError(f"{what}, {part!r}, has dtype {dtype}, which cannot be sent")
             specs[part] = TensorSpec(dtype, shape)
             tensors[part] = str(tensor.name)
     return specs, tensors
@@ -101,7 +101,7 @@ def _parts(name: str, info: Any, what: str) -> Iterator[tuple[str, Any, tuple[in
             yield f"{name}.values", TensorInfo(name=sparse.values_tensor_name, dtype=info.dtype), None
             yield f"{name}.dense_shape", TensorInfo(name=sparse.dense_shape_tensor_name, dtype=index), None
         case _:
-            raise _NotOfferedError(f"{what} is no tensor, nor a ragged or sparse one")
+            raise _NotOfferedError(f"{what} is not a dense, ragged or sparse tensor")
 
 
 def _shape(proto: Any) -> tuple[int, ...] | None:
@@ -112,4 +112,4 @@ def _tensor_of(graph: Any, name: str, what: str) -> Any:
     try:
         return graph.as_graph_element(name, allow_tensor=True, allow_operation=False)
     except (KeyError, ValueError, TypeError):
-        raise CannotLoad(f"the {what}, names {name!r}, which is no tensor of its graph") from None
+        raise CannotLoad(f"the {what}, names {name!r}, which is not a tensor of its graph") from None

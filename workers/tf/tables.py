@@ -30,5 +30,5 @@ def fill_tables(model: str, session: Any) -> None:
     filled = {op.inputs[0].op.name for op in filling}
     empty = [str(op.name) for op in ops if op.type in _NEEDS_FILLING and op.name not in filled]
     if empty:
-        why = "nothing in the graph fills it: keep its initializer when the graph is frozen"
-        logger.warning("model %s: the table %s is not filled, %s", model, ", ".join(map(repr, empty)), why)
+        why = "nothing in the graph fills it; keep its initializer when you freeze the graph"
+        logger.warning("model %s: the table %s is not filled: %s", model, ", ".join(map(repr, empty)), why)

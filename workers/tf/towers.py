@@ -1,4 +1,4 @@
-"""`towers = true`: a model loaded once for each device of its worker, and a batch's rows split over them.
+"""`copy_per_device = true`: a model loaded once for each device of its worker, and a batch's rows split over them.
 
     rows 0…7 ─┬─ 0…3 ─► tower on /gpu:0 ─┬─► joined
               └─ 4…7 ─► tower on /gpu:1 ─┘

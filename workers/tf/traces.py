@@ -132,12 +132,12 @@ def not_kept(report: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each rule that is not kept."""
     for rule in report["rules"]:
         if rule["kept"] is False:
-            yield f"placement rule {rule['layers']!r} on {rule['device']} is not kept: {_how(rule)}"
+            yield f"placement rule {rule['layers']!r} on {rule['device']} is not obeyed: {_how(rule)}"
 
 
 def _how(rule: Mapping[str, Any]) -> str:
     if not rule["elsewhere"]:
-        return f"none of its {rule['matched']} nodes ran; TensorFlow made others of them, or left them out"
+        return f"none of its {rule['matched']} nodes ran; TensorFlow replaced them or left them out"
     named = [f"{each['node']!r} ran on {each['device']}" for each in rule["elsewhere"]]
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return f"{', '.join(named[:_MOST_NAMED])}{more}, of {rule['ran']} nodes that ran"

@@ -1,4 +1,4 @@
-"""What speed-ups are tried with: recorded requests, or values made of a seed. Zeros hide too much."""
+"""What optimizations are tried with: recorded requests, or values made of a seed. Zeros hide too much."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,5 +52,5 @@ def trial_runs(
                 found.append(TrialRun(name, each.rows, feeds, {key: array.copy() for key, array in right.items()}))
                 break
         if len(found) == before:
-            raise NoTrial(f"signature {name!r} takes no values that are made up for it: record requests to try it with")
+            raise NoTrial(f"signature {name!r} accepts no generated values; record requests to try it with")
     return found

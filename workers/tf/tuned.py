@@ -1,4 +1,4 @@
-"""A model whose configuration asks for speed-ups: plain until it warms up, then with those that proved themselves."""
+"""A model that asks for optimizations: plain until it warms up, then with those that proved themselves."""
 
 import gc
 import logging
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pool.wire.optimizations import Optimization, OptimizationSettings
 from pool.wire.signatures import ModelInfo, Refused
-from pool.wire.speed_ups import SpeedUp, SpeedUpSettings
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import SessionCall
 from workers.tf.agreement import disagreement
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
-from workers.tf.speed_ups import TOLERANCES, choose, with_speed_ups
+from workers.tf.optimizations import TOLERANCES, choose, optimized
 from workers.tf.trial_runs import NoTrial, TrialRun, trial_runs
 from workers.trial_marks import TrialMarks, folder_of
 
@@ -28,7 +28,7 @@ _NOT_TRIED = "the model is not warmed up, so nothing was tried"
 class TunedModel:
     """A `workers.backend.Model`. Holds the model twice while it warms up, and one of them afterwards."""
 
-    def __init__(self, settings: ModelSettings, wanted: SpeedUpSettings, config: Any, gpus: int) -> None:
+    def __init__(self, settings: ModelSettings, wanted: OptimizationSettings, config: Any, gpus: int) -> None:
         """Loads it plainly; raises as `workers.tf.loading.load` does."""
         if (
             settings.placement and wanted.grappler
@@ -39,8 +39,8 @@ class TunedModel:
         self._config = config
         self._gpus = gpus
         self._model = load(settings, config, gpus)
-        not_tried = tuple(SpeedUp(kind, False, _NOT_TRIED) for kind in wanted.kinds)
-        self.info: ModelInfo = replace(self._model.info, speed_ups=not_tried)
+        not_tried = tuple(Optimization(kind, False, _NOT_TRIED) for kind in wanted.kinds)
+        self.info: ModelInfo = replace(self._model.info, optimizations=not_tried)
 
     def warm_up(self) -> None:
         """See `workers.backend.Model.warm_up`. Then tries what is asked for; nothing of that stops the model."""
@@ -51,13 +51,15 @@ class TunedModel:
             trials = self._trials(plain)
         except (NoTrial, Refused) as reason:
             why = " ".join(str(reason).split())
-            self.info = replace(self.info, speed_ups=tuple(replace(each, why=why) for each in self.info.speed_ups))
-            logger.warning("model %s: no speed-up is tried: %s", self._settings.name, why)
+            self.info = replace(
+                self.info, optimizations=tuple(replace(each, why=why) for each in self.info.optimizations)
+            )
+            logger.warning("model %s: no optimization is tried: %s", self._settings.name, why)
             return
         constant: dict[str, Any] = {}  # the graph without variables, made once
 
         def build(kinds: tuple[str, ...]) -> TensorFlowModel:
-            config = with_speed_ups(self._config, self._wanted, kinds, self._gpus)
+            config = optimized(self._config, self._wanted, kinds, self._gpus)
             if "freeze" not in kinds:
                 return load(self._settings, config, self._gpus)
 
@@ -70,7 +72,7 @@ class TunedModel:
 
         self._model, decided = choose(plain, self._wanted, build, trials, self._marks())
         gc.collect()  # a Session gives up what it holds when it is deleted, and its callables look at it
-        self.info = replace(self.info, speed_ups=decided)
+        self.info = replace(self.info, optimizations=decided)
         told = "; ".join(f"{each.kind} {'kept' if each.kept else 'dropped'}: {each.why}" for each in decided)
         logger.info("model %s: %s", self._settings.name, told)
 
@@ -82,7 +84,7 @@ class TunedModel:
             again = plain.run(trial.signature, trial.feeds, tuple(trial.right))
             amiss = disagreement(again, trial.right, TOLERANCES["freeze"])
             if amiss is not None:
-                raise NoTrial(f"two plain runs of signature {trial.signature!r} do not give the same: {amiss}")
+                raise NoTrial(f"two plain runs of signature {trial.signature!r} give different results: {amiss}")
         return trials
 
     def _marks(self) -> TrialMarks:
@@ -91,7 +93,7 @@ class TunedModel:
 
     @property
     def _is_frozen(self) -> bool:
-        return any(each.kept and each.kind == "freeze" for each in self.info.speed_ups)
+        return any(each.kept and each.kind == "freeze" for each in self.info.optimizations)
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         """See `workers.backend.Model.run`."""
@@ -108,7 +110,7 @@ class TunedModel:
         except Refused as error:
             if not self._is_frozen:
                 raise
-            why = "the model is served frozen: see `freeze` of its [[model]]"
+            why = "the model is served frozen (`freeze` in its [[model]])"
             raise Refused(f"{error} ({why})", error.fault) from error
 
     def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:

@@ -38,7 +38,7 @@ def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature])
             good += 1
             yield found
     if bad:
-        text = "model %s: %d of %d recorded requests in %s are not used to warm it up, the first because %s"
+        text = "model %s: %d of %d recorded requests in %s cannot warm it up; the first, because %s"
         logger.warning(text, model, len(bad), good + len(bad), file, bad[0])
 
 

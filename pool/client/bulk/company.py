@@ -56,7 +56,7 @@ def _is_small(job: Job) -> bool:
     return (
         job.rows is not None
         and job.size_bytes <= SMALL_BYTES
-        and job.room is None
+        and job.space is None
         and not isinstance(job.future, Chunk | Wait)
         and not (job.patient or job.attempts or job.in_doubt)
     )

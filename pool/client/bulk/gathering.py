@@ -5,26 +5,28 @@ from typing import Any
 
 import numpy as np
 
-from pool.client.arenas import Arenas
 from pool.client.bulk.grain import CHUNK_BYTES
 from pool.client.payload import Inputs, empty
+from pool.client.shared_memory import SharedMemory
 from pool.client.spans import piece_of
 from pool.wire.tensors import Array
 
 __all__ = ["Gathering", "most_bytes_of"]
 
 SMALL_BYTES = 64 << 10  # of an input that is worth copying together with others
-LENT_INPUT_BYTES = 1 << 20  # the same, where it would be copied into an arena anyway
+LENT_INPUT_BYTES = 1 << 20  # the same, where it would be copied into a segment anyway
 
 
 class Gathering:
     """Each that is added is copied; `rows` of each. One that is not worth it stays alone, as it is."""
 
-    def __init__(self, first: Inputs, most_rows: int, arenas: Arenas, most_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(
+        self, first: Inputs, most_rows: int, shared_memory: SharedMemory, most_bytes: int = CHUNK_BYTES
+    ) -> None:
         """There is room for so many rows, or for fewer large ones."""
         self._first = first
         self._form = _form(first)
-        self._most_bytes = most_bytes_of(arenas)
+        self._most_bytes = most_bytes_of(shared_memory)
         self._room_bytes = most_bytes
         self._string_bytes = self.filled = self.most_rows = 0
         self._columns: dict[str, Array] = {}
@@ -39,7 +41,7 @@ class Gathering:
             if most_rows > rows:
                 self.most_rows = most_rows
                 self._columns = {
-                    name: empty((most_rows, *array.shape[1:]), array.dtype, arenas)
+                    name: empty((most_rows, *array.shape[1:]), array.dtype, shared_memory)
                     for name, (array, _) in first.tensors.items()
                 }
                 self.add(first)
@@ -113,9 +115,9 @@ class Gathering:
         return Inputs(tensors, self.filled)
 
 
-def most_bytes_of(arenas: Arenas) -> int:
+def most_bytes_of(shared_memory: SharedMemory) -> int:
     """Of an input that is worth sending with others."""
-    return LENT_INPUT_BYTES if arenas.lends else SMALL_BYTES
+    return LENT_INPUT_BYTES if shared_memory.lends else SMALL_BYTES
 
 
 def _form(inputs: Inputs) -> dict[str, Any]:

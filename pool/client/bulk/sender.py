@@ -58,7 +58,7 @@ class Sender:
                     self.flush()
                     connection = self._connected()
                     most_rows = min(self._most_rows, connection.grain.rows(self._request))
-                    gathering = Gathering(inputs, most_rows, connection.arenas, connection.grain.most_bytes)
+                    gathering = Gathering(inputs, most_rows, connection.shared_memory, connection.grain.most_bytes)
                     self.gathering = gathering
             except PoolError as error:
                 self.flush()
@@ -77,7 +77,7 @@ class Sender:
         """Sends the first items of an array of rows, as they lie and `most` at most; how many. Raises `PoolError`."""
         connection = self._connected()
         items, height, row_bytes = 1, int(array.shape[1]), array[0, :1].nbytes
-        if height * row_bytes <= most_bytes_of(connection.arenas):
+        if height * row_bytes <= most_bytes_of(connection.shared_memory):
             rows = min(connection.grain.rows(self._request), connection.grain.most_bytes // max(1, row_bytes))
             items = max(1, min(most, rows // height, len(array)))
         joined = array[:items].reshape(items * height, *array.shape[2:])
@@ -90,7 +90,7 @@ class Sender:
         try:
             connection = self._connected()
             members = self._expect(rows, connection)
-            count, payload = encode_call(self._request.model, inputs(), connection.arenas)
+            count, payload = encode_call(self._request.model, inputs(), connection.shared_memory)
         except PoolError as error:
             (members or self._expect(rows, None)).finish(range(len(rows)), error)
             return

@@ -14,8 +14,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from pool.client.arenas import Piece
 from pool.client.bulk.members import Chunk
+from pool.client.shared_memory import Piece
 from pool.wire.calls import TABLE_BYTES, Table
 from pool.wire.codec import unpack
 from pool.wire.dtypes import STRING
@@ -80,7 +80,7 @@ def _of(chunk: Job, indices: Sequence[int]) -> Job:
         first=chunk.first or chunk.number,
         payload=payload,
         size_bytes=sum(map(len, payload)),
-        room=None,
+        space=None,
         patient=True,  # what has been on its way once is not refused for want of room
         number=0,
         on_its_way=None,
@@ -106,7 +106,7 @@ def columns(table: bytes) -> tuple[tuple[bool, int], ...]:
 
 
 def payload_of_some(payload: Payload, members: Sequence[int], places: Sequence[int]) -> Payload:
-    """Of members with so many rows each, those at these places: what lies in an arena stays there if it can."""
+    """Of members with so many rows each, those at these places: what lies in a segment stays there if it can."""
     from pool.wire.tensors import some_strings  # numpy is there, since they were encoded with it
 
     table, *buffers = payload

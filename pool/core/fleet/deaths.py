@@ -33,31 +33,31 @@ class Deaths:
             history.policy = policy
 
     def exited(self, slot: Slot, death: Death, held_jobs: bool, now: float) -> str:
-        """The slot after its worker's exit was seen. Returns the death in words, for the stories of its jobs."""
+        """The slot after its worker's exit was seen. Returns the death in words, for the histories of its jobs."""
         fleet = self._fleet
         worker, reason = slot.worker, slot.worker.end(death)
         slot.batches, slot.idle_lanes = {}, []
         # One that has said HELLO is of this release.
         slot.other_release = death.other_release and worker.state is WorkerState.STARTING
         fleet.forget(worker, now)
-        wish, served = fleet.turnover.gone(slot), worker.phase is Phase.SERVING
+        request, served = fleet.replacements.gone(slot), worker.phase is Phase.SERVING
         if fleet.stopping and (slot.other_release or not self._wanted(slot)):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             fleet.change(slot, SlotState.STOPPED, now, reason)
-        elif wish is not None and wish.for_good:
+        elif request is not None and request.for_good:
             # DRAINING, STOPPING → STOPPED
-            fleet.change(slot, SlotState.STOPPED, now, wish.reason)
+            fleet.change(slot, SlotState.STOPPED, now, request.reason)
             fleet.announce()
-        elif fleet.turnover.is_followed(slot, now):
+        elif fleet.replacements.is_followed(slot, now):
             # → BACKOFF, and on at once: see `succeed`
             self._died(slot, held_jobs, now)
-            self._back_off(slot, 0.0, now, reason, death.last_output)
-        elif wish is not None:
+            self._back_off(slot, 0.0, now, reason, death)
+        elif request is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause; else it died before it was told to go
-            self._back_off(slot, 0.0, now, reason, death.last_output, asked=slot.state is SlotState.STOPPING)
+            self._back_off(slot, 0.0, now, reason, death, asked=slot.state is SlotState.STOPPING)
         elif not death.restartable and not served:
             # Once it serves, its status may be anybody's: a job's native code exits as it likes.
-            self.give_up(slot, now, reason, death.last_output)
+            self.give_up(slot, now, reason, death)
         elif slot.other_release:
             # STARTING → BACKOFF: no crash, and no hurry, but the files may be put back
             self._back_off(slot, fleet.policy.patient_pause_s, now, reason)
@@ -65,10 +65,10 @@ class Deaths:
         else:
             match self._died(slot, held_jobs, now):
                 case GivenUp(why):
-                    self.give_up(slot, now, f"{why}, the last: {reason}", death.last_output)
+                    self.give_up(slot, now, f"{why}; the last: {reason}", death)
                 case Pause(seconds):
                     # → BACKOFF
-                    self._back_off(slot, seconds, now, reason, death.last_output)
+                    self._back_off(slot, seconds, now, reason, death)
         return f"slot {slot.number} incarnation {worker.incarnation} died: {reason}"
 
     def _died(self, slot: Slot, held_jobs: bool, now: float) -> Pause | GivenUp:
@@ -83,11 +83,11 @@ class Deaths:
         pause_s: float,
         now: float,
         reason: str,
-        last_output: tuple[str, ...] = (),
+        death: Death | None = None,
         *,
         asked: bool = False,
     ) -> None:
-        self._fleet.change(slot, SlotState.BACKOFF, now, reason, last_output, asked)
+        self._fleet.change(slot, SlotState.BACKOFF, now, reason, death, asked)
         self._fleet.timers.set(("slot", slot.number), now + pause_s)
 
     def forgive(self, slot: Slot) -> None:
@@ -105,10 +105,10 @@ class Deaths:
             # FATAL → STARTING; the pause is over long since
             fleet.spawn(slot, now)
 
-    def give_up(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
+    def give_up(self, slot: Slot, now: float, reason: str, death: Death | None = None) -> None:
         """→ FATAL"""
         fleet = self._fleet
-        fleet.turnover.gone(slot)
+        fleet.replacements.gone(slot)
         fleet.dismiss_standby(slot, now)
-        fleet.change(slot, SlotState.FATAL, now, reason, last_output)
+        fleet.change(slot, SlotState.FATAL, now, reason, death)
         fleet.announce()

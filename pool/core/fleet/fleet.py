@@ -9,10 +9,9 @@ from pool.clock import Timers
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet.deaths import Deaths
-from pool.core.fleet.silence import Silence
+from pool.core.fleet.replacements import Replacements
 from pool.core.fleet.slot import ALIVE, HELD, Failure, Slot, SlotState
-from pool.core.fleet.turnover import Turnover
-from pool.core.fleet.worker import ENDED, Role, Worker, WorkerState
+from pool.core.fleet.worker import ENDED, SERVES, Role, Worker, WorkerState
 from pool.core.jobs import Batch
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
@@ -21,6 +20,7 @@ from pool.wire.phases import Phase
 __all__ = ["Fleet"]
 
 GONE = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
+SECOND_LOOK_S = 2.0  # at one that is silent: the pool may have been stopped, and beats that came are still unread
 LOOK_AGAIN_S = 5.0  # for a standby, where others are beside the serving worker
 GREETINGS: dict[Role, type[do.WelcomeWorker | do.HoldWorker]] = {
     Role.SERVING: do.WelcomeWorker,
@@ -68,9 +68,8 @@ class Fleet:
         """How often a slot's state has become another."""
         self.policy = policy
         self.deaths = Deaths(self, len(plans), rng, wanted)
-        self.turnover = Turnover(self)
+        self.replacements = Replacements(self)
         self.timers = timers
-        self._silence = Silence(policy, timers)
         self._announced = False
 
     def adopt(self, policy: Policy) -> None:
@@ -81,7 +80,9 @@ class Fleet:
             if slot.state is SlotState.READY and policy.standby is (slot.in_role(Role.STANDBY) is None):
                 self.timers.set(("standby", slot.number), 0.0)  # with this event
         self.deaths.adopt(policy)
-        self._silence.adopt(policy, self.slots)
+        for slot in self.slots:
+            if slot.worker.state in SERVES:
+                self._listen(slot.worker)
 
     def handle(self, event: told.Event, now: float) -> None:
         if isinstance(event, told.WorkerHello):
@@ -96,9 +97,9 @@ class Fleet:
             case told.SlotPlanned():
                 self._plan(self.slots[event.slot], event.models, now)
             case told.RestartAsked():
-                self.turnover.restart(event.slot, now, event.sparing)
+                self.replacements.restart(event.slot, now, event.sparing)
             case told.DrainAsked():
-                self.turnover.drain(event.slot, now)
+                self.replacements.drain(event.slot, now)
             case told.OfWorker():
                 worker = self.find(event.slot, event.incarnation)
                 if worker is not None and worker.state is not WorkerState.STUCK:  # what that says is of no more use
@@ -161,7 +162,7 @@ class Fleet:
             slot.models = models
         self.changes += 1  # it may be decided otherwise now who can be spared
         if not models:
-            self.turnover.empty(slot, now)
+            self.replacements.empty(slot, now)
 
     def spawn(self, slot: Slot, now: float) -> None:
         """The slot gets its standby, if that has got so far, else a new worker."""
@@ -220,7 +221,7 @@ class Fleet:
                     self._say(worker)
                 self.orders.append(GREETINGS[worker.role](slot.number, worker.incarnation))
             case told.WorkerBeat():
-                worker.heard_at, worker.doubted = now, False
+                worker.heard_at = now
                 if worker.gets_on(event):
                     worker.enter(event.phase, event.detail, now)
                     self.timers.set(worker.key, now + (policy.phase_budget_s(event.phase) or 0.0))
@@ -246,11 +247,11 @@ class Fleet:
             case told.WorkerMeasured():
                 worker.resident_bytes = event.resident_bytes
             case told.WorkerBroken():
-                self.kill(worker, f"sent what cannot be understood: {event.what}", now)
+                self.kill(worker, f"sent an invalid message: {event.what}", now)
 
-    def _say(self, worker: Worker, reason: str = "", last_output: tuple[str, ...] = ()) -> None:
+    def _say(self, worker: Worker, reason: str = "", death: told.Death | None = None) -> None:
         number, incarnation = worker.slot.number, worker.incarnation
-        self.orders.append(do.WorkerChanged(number, incarnation, worker.role, worker.state, reason, last_output))
+        self.orders.append(do.WorkerChanged(number, incarnation, worker.role, worker.state, reason, death))
 
     def _same_release(self, now: float) -> None:
         """A worker of the pool's release has come, so others may."""
@@ -266,7 +267,8 @@ class Fleet:
         slot.versions = {name: info.version for name, info in worker.loaded.items() if info.version is not None}
         slot.idle_lanes = list(range(worker.lanes))
         worker.enter(Phase.SERVING, "", now)
-        self._silence.begin(worker, now)
+        worker.heard_at = now
+        self._listen(worker)
         if self.policy.standby and ("standby", slot.number) not in self.timers:
             self.timers.set(("standby", slot.number), now)
         self.change(slot, SlotState.READY, now)
@@ -315,7 +317,7 @@ class Fleet:
     def stop(self, reason: str, now: float) -> None:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
         self.stopping, self.stop_reason = True, reason
-        self.turnover.forgo_all(now)
+        self.replacements.forgo_all(now)
         for slot in self.slots:
             self.dismiss_standby(slot, now)
             if slot.waits_for_release:
@@ -341,7 +343,7 @@ class Fleet:
     def is_empty(self, slot: Slot, reason: str, now: float) -> bool:
         """Whether the slot's worker holds nothing. It is killed if nobody waits for anything that it holds."""
         if slot.batches and not any(batch.wanted for batch in slot.batches.values()):
-            self.kill(slot.worker, f"ran only what nobody waits for when {reason}", now)
+            self.kill(slot.worker, f"ran only jobs that nobody waits for when {reason}", now)
         return not slot.batches
 
     def forget(self, worker: Worker, now: float, state: WorkerState = WorkerState.GONE) -> None:
@@ -366,7 +368,7 @@ class Fleet:
             in_a_row = 1 if slot.failure is None else slot.failure.in_a_row + 1
             slot.failure = Failure(worker.incarnation, reason, now, in_a_row, death.no_room)
             if death.no_room:
-                self.turnover.refused(slot, death.text)
+                self.replacements.refused(slot, death.text)
                 return
         elif worker.role is Role.STANDBY:
             # Another one comes after a pause, however often: the slot can do without.
@@ -375,7 +377,7 @@ class Fleet:
             if other_release or slot.standbys_lost > policy.restart_intensity:
                 pause_s = policy.patient_pause_s
             self.timers.set(("standby", slot.number), now + pause_s)
-        self._say(worker, reason, death.last_output)
+        self._say(worker, reason, death)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -383,6 +385,9 @@ class Fleet:
         """A worker's state has lasted as long as it may. Returns the slot, if that is given up for it."""
         worker = self.find(number, incarnation)
         assert worker is not None, (number, incarnation)
+        if worker.state in SERVES:
+            self._silent(worker, now)
+            return None
         if worker.state is not WorkerState.KILLED:
             self.kill(worker, worker.overran(self.policy), now, stacks=True)
             return None
@@ -395,7 +400,7 @@ class Fleet:
                 return worker.slot
             case Role.LEAVING:
                 self.forget(worker, now, WorkerState.STUCK)
-                text = f"slot {number} incarnation {incarnation}, which was to leave: {why}"
+                text = f"slot {number} incarnation {incarnation} did not leave: {why}"
                 self.orders.append(do.Notice(text))
             case _:
                 death = told.Death(why, restartable=True, untouched=True)
@@ -427,10 +432,31 @@ class Fleet:
         self.timers.clear(("standby", slot.number))
         self.dismiss(slot.in_role(Role.STANDBY), now)
 
-    def silence_timer(self, number: int, now: float) -> None:
-        slot = self.slots[number]
-        if (why := self._silence.judge(slot, now)) is not None:
-            self.kill(slot.worker, why, now, stacks=True)
+    def _listen(self, worker: Worker) -> None:
+        """One that serves may be silent for so long."""
+        if self.policy.silent_after_s is None:
+            self.timers.clear(worker.key)
+        else:
+            self.timers.set(worker.key, worker.heard_at + self.policy.silent_after_s)
+
+    def _silent(self, worker: Worker, now: float) -> None:
+        """It serves, and may have been silent for too long.
+
+        One that runs something is judged by its batch's budget alone: what it runs may hold the interpreter for long.
+        An idle one has nothing else to do than to beat, and no job is to be the first to find out that it is stuck.
+        """
+        self._listen(worker)
+        # The very sum that the timer is set to: a difference may be less than the bound even then.
+        if now < worker.heard_at + (self.policy.silent_after_s or 0.0):
+            return
+        self.timers.set(worker.key, now + SECOND_LOOK_S)
+        if worker.slot.batches:
+            return
+        if worker.missed_at > worker.heard_at:
+            silent_s = now - worker.heard_at
+            why = f"was idle and gave no sign of life for {silent_s:.0f} s ([health] silent_after)"
+            self.kill(worker, why, now, stacks=True)
+        worker.missed_at = now
 
     def batch_overran(self, batch: Batch, now: float) -> None:
         worker = self.slots[batch.slot].worker
@@ -445,7 +471,7 @@ class Fleet:
         state: SlotState,
         now: float,
         reason: str = "",
-        last_output: tuple[str, ...] = (),
+        death: told.Death | None = None,
         asked: bool = False,
     ) -> None:
         self.fatal += (state is SlotState.FATAL) - (slot.state is SlotState.FATAL)
@@ -459,7 +485,7 @@ class Fleet:
             slot.models = slot.planned
         self.changes += 1
         self.changed.append(slot)
-        self.orders.append(do.SlotChanged(slot.number, slot.worker.incarnation, state, reason, last_output, asked))
+        self.orders.append(do.SlotChanged(slot.number, slot.worker.incarnation, state, reason, death, asked))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the slots and their workers does not hold."""

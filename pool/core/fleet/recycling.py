@@ -16,6 +16,7 @@ from pool.clock import Timers
 from pool.core.fleet.fleet import Fleet
 from pool.core.fleet.slot import Slot, SlotState
 from pool.core.policy import Policy
+from pool.wire.sizes import readable
 
 if TYPE_CHECKING:
     from pool.core.queue import Model
@@ -60,19 +61,19 @@ class Recycling:
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
         away = any(slot.lasts and slot.state is not SlotState.READY for slot in fleet.slots if slot.models)
-        if away or fleet.turnover or any(slot.is_changing for slot in fleet.slots):
+        if away or fleet.replacements or any(slot.is_changing for slot in fleet.slots):
             return  # one after the other, and not while any is away for another reason
         due = [(slot.worker.phase_since, slot, why) for slot in fleet.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
             if self._tries_replacement(slot, now):
-                fleet.turnover.recycle(slot, why, beside=True)
+                fleet.replacements.recycle(slot, why, beside=True)
                 return
             if self._goes_first(slot) and self._may_go(slot):
-                fleet.turnover.recycle(slot, why, beside=False)
+                fleet.replacements.recycle(slot, why, beside=False)
                 return
 
     def _tries_replacement(self, slot: Slot, now: float) -> bool:
-        if self._policy.successor == "never":
+        if self._policy.replacement == "never":
             return False
         failure = slot.failure
         if failure is None:
@@ -83,7 +84,7 @@ class Recycling:
     def _goes_first(self, slot: Slot) -> bool:
         """Whether a replacement is out of the question; one that could not load is none that the slot could rely on."""
         failure = slot.failure
-        return self._policy.successor == "never" or (failure is not None and failure.refused)
+        return self._policy.replacement == "never" or (failure is not None and failure.refused)
 
     def _due(self, slot: Slot, now: float) -> str | None:
         """Why the worker is to be replaced, if it is."""
@@ -96,7 +97,7 @@ class Recycling:
         if policy.recycle_jobs is not None and slot.jobs_of_worker >= share * policy.recycle_jobs:
             return f"it has done {slot.jobs_of_worker} jobs ([recycle] jobs)"
         if policy.recycle_bytes is not None and slot.worker.resident_bytes >= share * policy.recycle_bytes:
-            return f"it holds {slot.worker.resident_bytes / 2**20:.0f} MiB of memory ([recycle] memory)"
+            return f"it holds {readable(slot.worker.resident_bytes)} of memory ([recycle] host_memory)"
         return None
 
     def _share(self, slot: Slot) -> float:

@@ -61,7 +61,7 @@ class RestartHistory:
             lived = f"before they were READY for {policy.restart_period_s:g} s"
             return GivenUp(f"{self._short_lived} deaths in a row {lived} ([restart] intensity)")
         if in_vain > policy.restart_intensity:
-            fine = "finished nothing, and what they ran was well in other slots"
+            fine = "finished nothing, while their jobs succeeded in other slots"
             return GivenUp(f"{in_vain} workers in a row {fine} ([restart] intensity)")
         counted = [in_vain] if provoked else [in_vain, len(self._unprovoked), self._short_lived]
         doublings = max(*counted, 1) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pool.core.fleet.worker import Role, Worker, WorkerState
+from pool.core.fleet.worker import SERVES, Role, Worker, WorkerState
 from pool.core.jobs import Batch, IllegalStep
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ __all__ = ["ALIVE", "READY", "SLOT_STEPS", "Failure", "Slot", "SlotState"]
 
 
 class SlotState(Enum):
-    STOPPED = "has no process and wants none"
-    STARTING = "the process was spawned and has not said HELLO, or waits for the end of a former one"
+    STOPPED = "has no process and needs none"
+    STARTING = "the process was spawned but has not said HELLO, or a former process must end first"
     LOADING = "the worker waits for its device, imports, loads and warms up"
     READY = "the worker takes batches"
     DRAINING = "the worker takes no new work and finishes what it holds"
@@ -51,7 +51,7 @@ HELD = frozenset({SlotState.READY, SlotState.DRAINING, SlotState.STOPPING})
 
 
 BOUNDED = (WorkerState.STARTING, WorkerState.LOADING, WorkerState.STOPPING, WorkerState.KILLED)
-"""The states that end by a timer, if by nothing else."""
+"""The states that end by a timer, if by nothing else; one that serves has one where silence has a bound."""
 SLOT_WORKERS = {
     SlotState.STOPPED: {WorkerState.GONE},
     SlotState.STARTING: {WorkerState.STARTING},
@@ -111,7 +111,6 @@ class Slot:
     planned: tuple[str, ...] = ()
     in_vain: int = 0
     kept_for: Line | None = None
-    runs_suspect: bool = False
     turn: int = 0
     rested: int = -1
     other_release: bool = False
@@ -124,7 +123,16 @@ class Slot:
     @property
     def takes_work(self) -> bool:
         """Whether it can start any batch now."""
-        return bool(self.idle_lanes) and self.state is READY and self.kept_for is None and not self.runs_suspect
+        if not self.idle_lanes or self.state is not READY or self.kept_for is not None:
+            return False
+        for number in self.batches:
+            return not self.batches[number].suspect  # that runs alone, so any tells; each job asks, so without a call
+        return True
+
+    @property
+    def runs_suspect(self) -> bool:
+        """Whether it runs a part that has lost a worker before, which nothing runs beside."""
+        return any(batch.suspect for batch in self.batches.values())
 
     @property
     def rests(self) -> bool:
@@ -184,7 +192,7 @@ class Slot:
         self.worker = worker
         self.batches, self.idle_lanes = {}, []
         self.jobs_done_before = self.jobs_done
-        self.kept_for, self.runs_suspect = None, False
+        self.kept_for = None
 
     def validate(self, timers: Timers) -> None:
         """Raises AssertionError where an invariant of the slot and its workers does not hold."""
@@ -203,7 +211,9 @@ class Slot:
             assert each.slot is self, each
             assert each.incarnation <= self.named, each
             assert (each.role is Role.SERVING) == (each is worker), each
-            assert (each.key in timers) == (each.state in BOUNDED), each
+            may_have_one = each.state in BOUNDED or (each is worker and each.state in SERVES)
+            assert each.state not in BOUNDED or each.key in timers, each
+            assert each.key not in timers or may_have_one, each
         roles = [each.role for each in self.beside]
         assert roles.count(Role.REPLACEMENT) <= 1, self
         assert roles.count(Role.STANDBY) <= 1, self

@@ -16,7 +16,10 @@ from pool.wire.signatures import ModelInfo
 if TYPE_CHECKING:
     from pool.core.fleet.slot import Slot
 
-__all__ = ["WORKER_STEPS", "Role", "Worker", "WorkerState"]
+__all__ = ["WORKER_STEPS", "Role", "Worker", "WorkerId", "WorkerState"]
+
+WorkerId = tuple[int, int]
+"""Slot and incarnation, which name a worker for ever."""
 
 UNBOUNDED = (Phase.SERVING, Phase.STANDING_BY)
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
@@ -26,15 +29,15 @@ class Role(Enum):
     SERVING = "the slot is its own: it gets the jobs"
     REPLACEMENT = "gets ready beside the serving worker, to take the slot over"
     STANDBY = "waits beside the serving worker, to take the slot over when that one dies"
-    LEAVING = "is not wanted any more, and its exit is awaited"
+    LEAVING = "is not needed any more; the pool waits for its exit"
 
 
 class WorkerState(Enum):
-    STARTING = "the process was spawned and has not said HELLO, or waits for the end of a former one"
+    STARTING = "the process was spawned but has not said HELLO, or a former process must end first"
     LOADING = "it was welcomed: it imports, waits for its device, loads and warms up"
     STANDING_BY = "it has imported TensorFlow and touches no device before the slot is its own"
     READY = "it is warm: it runs what it is given, or waits until the slot is its own"
-    YIELDING = "it finishes what it holds; then its replacement follows, or it serves on"
+    YIELDING = "it finishes what it holds; then its replacement takes over, or it keeps serving"
     STOPPING = "it was told to exit"
     KILLED = "SIGKILL was sent, and its exit has not been seen"
     STUCK = "SIGKILL has not ended it in time, so its device is not free"
@@ -60,6 +63,7 @@ WORKER_STEPS: Mapping[WorkerState, frozenset[WorkerState]] = {
     WorkerState.STUCK: frozenset({WorkerState.GONE}),
     WorkerState.GONE: frozenset(),
 }
+SERVES = frozenset({WorkerState.READY, WorkerState.YIELDING})
 ENDED = frozenset({WorkerState.KILLED, WorkerState.STUCK, WorkerState.GONE})
 
 
@@ -67,9 +71,9 @@ ENDED = frozenset({WorkerState.KILLED, WorkerState.STUCK, WorkerState.GONE})
 class Worker:
     """`(slot, incarnation)` names it for ever. `models` are those that it was told of; `loaded`, what it said of them.
 
-    `since` when it is in the state that people are shown. `heard_at` is its last beat; `doubted`: it has been silent
-    for too long once since. `killed_for`: why the pool killed it, if it did. `resident_bytes`: of the machine's memory,
-    when it was measured last. `share` of the bounds at which it is recycled, once that is drawn.
+    `since` when it is in the state that people are shown. `heard_at` is its last beat; `missed_at`: when it was last
+    found idle and silent for too long. `killed_for`: why the pool killed it, if it did. `resident_bytes`: of the
+    machine's memory, when it was measured last. `share` of the bounds at which it is recycled, once that is drawn.
     """
 
     slot: Slot = field(repr=False)
@@ -85,7 +89,7 @@ class Worker:
     lanes: int = 0
     loaded: Mapping[str, ModelInfo] = field(default_factory=dict)
     heard_at: float = 0.0
-    doubted: bool = False
+    missed_at: float = 0.0
     resident_bytes: int = 0
     killed_for: str | None = None
     share: float | None = None
@@ -134,13 +138,13 @@ class Worker:
         if missing := sorted(set(self.models) - {model.name for model in ready.models}):
             return f"said READY without its models {', '.join(missing)}"
         if not 1 <= ready.lanes <= MOST_LANES:
-            return f"said READY with {ready.lanes} lanes; between 1 and {MOST_LANES} are possible"
+            return f"said READY with {ready.lanes} lanes; allowed are 1 to {MOST_LANES}"
         return None
 
     def overran(self, policy: Policy) -> str:
         """Why it is killed when its state has lasted as long as it may."""
         if self.state is WorkerState.STOPPING:
-            return f"did not exit within {policy.stop_timeout_s:g} s of being told to"
+            return f"did not exit within {policy.stop_timeout_s:g} s after the order"
         budget_s, setting = policy.phase_budget_s(self.phase), policy.phase_setting(self.phase)
         doing = f"{self.phase.value} {self.detail}".rstrip()
         what = "did not say HELLO within" if self.state is WorkerState.STARTING else f"was still {doing} within"
@@ -149,5 +153,5 @@ class Worker:
     def end(self, death: Death) -> str:
         """Its death in words."""
         if self.killed_for is not None and not death.untouched:
-            return f"killed by the pool, because it {self.killed_for}"
+            return f"killed by the pool because it {self.killed_for}"
         return death.text

@@ -8,23 +8,24 @@ run of theirs is likely to take. It never leases a batch to a lane, and never ju
 """
 
 from pool.core.queue.admission import never_fits, refusal
-from pool.core.queue.answers import Answers, with_story
+from pool.core.queue.affinity import Affinity
+from pool.core.queue.answers import Answers, with_history
 from pool.core.queue.backlog import Backlog
 from pool.core.queue.banks import Bank
 from pool.core.queue.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
 from pool.core.queue.calls import Call, Calls
 from pool.core.queue.costs import STALE_S
-from pool.core.queue.homes import Homes
 from pool.core.queue.joining import Joining
 from pool.core.queue.keys import Client, Key
 from pool.core.queue.line import Line
 from pool.core.queue.models import Model
-from pool.core.queue.tenants import Tenants
+from pool.core.queue.session_owners import SessionOwners
 from pool.core.queue.unpacked import Chunks, Unpacked
 
 __all__ = [
     "STALE_S",
     "UNKNOWN_ROW_S",
+    "Affinity",
     "Answers",
     "Backlog",
     "Bank",
@@ -32,17 +33,16 @@ __all__ = [
     "Calls",
     "Chunks",
     "Client",
-    "Homes",
     "Joining",
     "Key",
     "Line",
     "Model",
-    "Tenants",
+    "SessionOwners",
     "Unpacked",
     "end_if_late",
     "form",
     "never_fits",
     "refusal",
     "start_by",
-    "with_story",
+    "with_history",
 ]

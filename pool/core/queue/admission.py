@@ -9,6 +9,7 @@ from pool.core.queue.keys import Client
 from pool.core.queue.models import Model
 from pool.wire.entries import model_of
 from pool.wire.faults import Fault
+from pool.wire.sizes import exceeds, readable, rounded
 
 __all__ = ["PRIORITIES", "never_fits", "refusal", "unknown"]
 
@@ -35,50 +36,49 @@ def refusal(
 ) -> JobFailed | None:
     """Why a job is not taken in, in words for its caller; None if it is."""
     if model.leaving:
-        return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is not served any more")
+        return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is no longer served")
     if number in client.jobs:
         return JobFailed(Fault.INVALID_INPUT, f"job {number} is already in the pool")
     if timeout_s is not None and not 0 <= timeout_s <= LONGEST_TIMEOUT_S:
-        text = f"timeout is {timeout_s} s, give a positive number up to {LONGEST_TIMEOUT_S:g}"
+        text = f"timeout is {timeout_s} s; give a positive number up to {LONGEST_TIMEOUT_S:g}"
         return JobFailed(Fault.INVALID_INPUT, text)
     if priority not in PRIORITIES:
         allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
-        return JobFailed(Fault.INVALID_INPUT, f"priority is {priority}, give one from {allowed}")
+        return JobFailed(Fault.INVALID_INPUT, f"priority is {priority}; give one from {allowed}")
     if stopping:
-        return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
-    if weight > 1:
-        if never_fits(model, size_bytes, weight, policy):
-            return None  # it is not asked for room, since its jobs come singly
-    elif bound := never_fits(model, size_bytes, weight, policy):
-        return JobFailed(Fault.INVALID_INPUT, f"the job {bound} never has room for it")
+        return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and accepts no new jobs")
+    if bound := never_fits(model, size_bytes, weight, policy):
+        if weight > 1:
+            return None  # it needs no room, since its jobs come singly
+        return JobFailed(Fault.INVALID_INPUT, f"the job is too large: {bound}")
     jobs, held_bytes = backlog.held, backlog.size_bytes
     if jobs and jobs + weight > policy.max_jobs:
-        text = f"{jobs} jobs are in the pool, [queue] max_jobs allows no more"
+        text = f"the pool holds {_jobs(jobs, weight)} [queue] max_jobs ({policy.max_jobs})"
         return _overloaded(text, weight, jobs, backlog, now)
     if held_bytes + size_bytes > policy.max_bytes:
-        held = f"{held_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
-        return _overloaded(f"{held} has no room for {size_bytes} more", weight, jobs, backlog, now)
+        text = f"the pool holds {_bytes(held_bytes, size_bytes)} [queue] max_bytes ({rounded(policy.max_bytes)})"
+        return _overloaded(text, weight, jobs, backlog, now)
     of_model = model.jobs
     most = model.policy.max_jobs
     if most is not None and of_model and of_model + weight > most:
-        text = f"{of_model} jobs of model {model.name} are in the pool, its max_jobs allows no more"
+        text = f"model {model.name} has {_jobs(of_model, weight)} its max_jobs ({most})"
         return _overloaded(text, weight, of_model, backlog, now)
     allowed_bytes = model.policy.max_bytes
     if allowed_bytes is not None and of_model and model.size_bytes + size_bytes > allowed_bytes:
-        held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed_bytes}"
-        return _overloaded(f"{held} has no room for {size_bytes} more", weight, of_model, backlog, now)
+        text = f"model {model.name} has {_bytes(model.size_bytes, size_bytes)} its max_bytes ({rounded(allowed_bytes)})"
+        return _overloaded(text, weight, of_model, backlog, now)
     mine = client.held
     if not mine:
         return None
     most = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
     if mine + weight > most:
-        text = f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}"
+        text = f"this client has {_jobs(mine, weight)} {_of_client('jobs', policy.client_max_jobs)} ({most:.0f})"
         return _overloaded(text, weight, mine, backlog, now)
     free = policy.max_bytes - held_bytes
     most = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
     if client.size_bytes + size_bytes > most:
-        held = f"this client has {client.size_bytes} bytes in the pool"
-        text = f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {size_bytes} more"
+        limit = f"{_of_client('bytes', policy.client_max_bytes)} ({rounded(most)})"
+        text = f"this client has {_bytes(client.size_bytes, size_bytes)} {limit}"
         return _overloaded(text, weight, mine, backlog, now)
     return None
 
@@ -87,19 +87,19 @@ def never_fits(model: Model, size_bytes: int, weight: int, policy: Policy) -> st
     """The bound that keeps such a job out even of an empty pool, or "". One job always has room beside no other."""
     of_model = model.policy
     if size_bytes > policy.max_bytes:
-        return f"has {size_bytes} bytes, [queue] max_bytes = {policy.max_bytes}"
+        return exceeds(size_bytes, "[queue] max_bytes", policy.max_bytes)
     if policy.client_max_bytes is not None and size_bytes > policy.client_max_bytes:
-        return f"has {size_bytes} bytes, [queue] client_max_bytes = {policy.client_max_bytes}"
+        return exceeds(size_bytes, "[queue] client_max_bytes", policy.client_max_bytes)
     if of_model.max_bytes is not None and size_bytes > of_model.max_bytes:
-        return f"has {size_bytes} bytes, model {model.name}: max_bytes = {of_model.max_bytes}"
+        return exceeds(size_bytes, f"max_bytes of model {model.name}", of_model.max_bytes)
     if weight == 1:
         return ""
     if weight > policy.max_jobs:
-        return f"has {weight} jobs, [queue] max_jobs = {policy.max_jobs}"
+        return f"{weight} jobs exceed [queue] max_jobs ({policy.max_jobs})"
     if policy.client_max_jobs is not None and weight > policy.client_max_jobs:
-        return f"has {weight} jobs, [queue] client_max_jobs = {policy.client_max_jobs}"
+        return f"{weight} jobs exceed [queue] client_max_jobs ({policy.client_max_jobs})"
     if of_model.max_jobs is not None and weight > of_model.max_jobs:
-        return f"has {weight} jobs, model {model.name}: max_jobs = {of_model.max_jobs}"
+        return f"{weight} jobs exceed max_jobs of model {model.name} ({of_model.max_jobs})"
     return ""
 
 
@@ -116,7 +116,14 @@ def unknown(model: str, backlog: Backlog) -> JobFailed:
     return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {model!r:.100}; {hint}")
 
 
-def _bound(configured: int | None, what: str) -> str:
-    if configured is None:
-        return f"the rest of [queue] max_{what} is for others; there is no room"
-    return f"[queue] client_max_{what} = {configured} leaves no room"
+def _jobs(held: int, more: int) -> str:
+    return f"{held} jobs in the queue or running; {more} more would exceed"
+
+
+def _bytes(held: int, more: int) -> str:
+    return f"{readable(held)} in the queue or running; {readable(more)} more would exceed"
+
+
+def _of_client(what: str, configured: int | None) -> str:
+    """A client without a limit of its own leaves a share to whoever comes."""
+    return f"its share of [queue] max_{what}" if configured is None else f"[queue] client_max_{what}"

@@ -13,7 +13,7 @@ from pool.core.queue.backlog import Backlog
 from pool.wire.faults import Fault
 from pool.wire.unpacking import Unpacking
 
-__all__ = ["Answers", "with_story"]
+__all__ = ["Answers", "with_history"]
 
 
 class Answers:
@@ -56,16 +56,13 @@ class Answers:
         """QUEUED, LEASED → EXPIRED; a run under way goes on and its answer is dropped."""
         where = "in the queue" if job.state is JobState.QUEUED else "while it ran"
         # The client sends what is left of its timeout, so the number here is not the one that its caller gave.
-        text = f"the timeout ended {where}, {job.timeout_s:.3g} s after the job came"
-        self.fail(job, Fault.DEADLINE_EXCEEDED, with_story(text, job), now, JobState.EXPIRED)
+        text = f"the timeout ended {where}, after {job.timeout_s:.3g} s"
+        self.fail(job, Fault.DEADLINE_EXCEEDED, with_history(text, job), now, JobState.EXPIRED)
 
     def too_late(self, job: Job, end: float, now: float) -> None:
         """QUEUED → EXPIRED, before its deadline: no lane could finish it in time."""
-        text = (
-            f"it would be done {end - job.arrived:.3g} s after it came at the earliest,"
-            f" and its timeout is {job.timeout_s:.3g} s"
-        )
-        self.fail(job, Fault.DEADLINE_EXCEEDED, with_story(text, job), now, JobState.EXPIRED)
+        text = f"it would take at least {end - job.arrived:.3g} s, but its timeout is {job.timeout_s:.3g} s"
+        self.fail(job, Fault.DEADLINE_EXCEEDED, with_history(text, job), now, JobState.EXPIRED)
 
     def cancel(self, job: Job, now: float) -> None:
         """QUEUED, LEASED → CANCELLED: nobody is told."""
@@ -103,5 +100,5 @@ class Answers:
         (self._history.done if state is DONE else self._history.failed).keep(job)
 
 
-def with_story(text: str, job: Job) -> str:
+def with_history(text: str, job: Job) -> str:
     return "; ".join((text, *job.told()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from pool.core.actions import JobFailed
+from pool.core.jobs import Kept
 from pool.core.queue.admission import unknown
 from pool.core.remembered import MOST_NAME_BYTES
 from pool.wire.entries import entry_name
@@ -18,8 +19,8 @@ from pool.wire.faults import Fault
 if TYPE_CHECKING:
     from pool.core.fleet import Fleet
     from pool.core.prospects import Prospects
+    from pool.core.queue.affinity import Affinity
     from pool.core.queue.backlog import Backlog
-    from pool.core.queue.homes import Homes
     from pool.core.queue.keys import Key
     from pool.core.queue.line import Line
     from pool.core.queue.models import Model
@@ -35,12 +36,11 @@ Names: TypeAlias = tuple[str, "int | str | None", "str | None", "tuple[str, ...]
 class Call:
     """What the names came to.
 
-    `home`: the slot to which its jobs are kept, as the model's variables are written there. `asked`: the device that
-    its client named, where a home on it was chosen among several slots. `free`: it may run on any device. `served`:
-    whether some slot may run it.
+    `kept`: why the pool keeps its jobs to one slot, and `named`: the device that its client named. `served`: whether
+    some slot may run it.
     """
 
-    __slots__ = ("asked", "epoch", "free", "home", "key", "line", "model", "model_epoch", "served", "version")
+    __slots__ = ("epoch", "kept", "key", "line", "model", "model_epoch", "named", "served")
 
     def __init__(
         self,
@@ -48,22 +48,20 @@ class Call:
         model: Model,
         line: Line,
         key: Key,
-        version: int | None,
-        home: str | None,
-        asked: str | None,
-        free: bool,
+        kept: Kept | None,
+        named: str | None,
         served: bool,
     ) -> None:
         self.epoch, self.model_epoch = epoch, model.epoch
         self.model, self.line, self.key = model, line, key
-        self.version, self.home, self.asked, self.free, self.served = version, home, asked, free, served
+        self.kept, self.named, self.served = kept, named, served
 
 
 class Calls:
     """Those of late, bounded in number and in the bytes of their names."""
 
     def __init__(
-        self, backlog: Backlog, fleet: Fleet, homes: Homes, prospects: Prospects, pins: frozenset[str]
+        self, backlog: Backlog, fleet: Fleet, affinity: Affinity, prospects: Prospects, pins: frozenset[str]
     ) -> None:
         """`pins`: the names by which jobs may be pinned to a slot."""
         self.known: dict[Names, Call] = {}
@@ -71,7 +69,7 @@ class Calls:
         self._names_bytes = 0
         self._backlog = backlog
         self._fleet = fleet
-        self._homes = homes
+        self._affinity = affinity
         self._prospects = prospects
         self._pins = pins
 
@@ -96,26 +94,25 @@ class Calls:
 
     def resolve(self, model: Model, names: Names) -> Call | JobFailed:
         """What the names come to now; why they come to nothing."""
-        name, version, signature, outputs, asked, form = names
+        name, version, signature, outputs, named, form = names
         if name in self._fleet.policy.versions:
             version = None  # it is in the model's name
-        if (failed := self._unknown_device(model.name, asked)) is not None:
+        if (failed := self._unknown_device(model.name, named)) is not None:
             return failed
-        if version is not None and version not in self._prospects.versions(model.name, asked):
-            return self._prospects.unserved(model.name, asked, version)
-        homes = self._homes
-        home = None if asked else homes.device(model, signature)
-        device = homes.within(model, asked) if asked else home
+        if version is not None and version not in self._prospects.versions(model.name, named):
+            return self._prospects.unserved(model.name, named, version)
+        affinity = self._affinity
+        device = affinity.within(model, named) if named else affinity.device(model, signature)
         wanted = version if isinstance(version, int) else None
         line = model.line(device, wanted)
-        if device != asked and not self._prospects.has(line):
+        if device != named and not self._prospects.has(line):
             # Where it would be kept to, there is another version by now, or another model.
-            device, home, line = asked, None, model.line(asked, wanted)
+            line = model.line(named, wanted)
         key = line.key(model.signature_name(signature), outputs, form)
         if key.epoch != model.epoch:
             key.renew()
-        moved = asked if asked is not None and device != asked else None
-        call = Call(self.epoch, model, line, key, wanted, home, moved, device is None, self._prospects.has(line))
+        kept = Kept.AFFINITY if line.device is not None and not named else None
+        call = Call(self.epoch, model, line, key, kept, named, self._prospects.has(line))
         self._names_bytes += key.names_bytes
         if len(self.known) >= MOST_CALLS or self._names_bytes > MOST_NAME_BYTES:
             self.known.clear()
@@ -130,5 +127,5 @@ class Calls:
         if any(device in slot.names for slot in holders):
             return None
         there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
-        why = f"does not hold model {model}" if device in self._pins else "is no device of this pool"
+        why = f"does not hold model {model}" if device in self._pins else "is not a device of this pool"
         return JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")

@@ -156,7 +156,7 @@ class Independence:
             return "job by job: batching = false"
         if why := self.refuted(signature):
             joined = self.joined(signature)
-            given = f"; {joined} answers of joined rows had been given" if joined else ""
+            given = f"; {joined} answers of joined rows were already sent" if joined else ""
             return f"job by job: its rows depend on each other: {why}{given}"
         if self.batching is Batching.ALWAYS:
             return "in batches: batching = true"
@@ -169,6 +169,6 @@ class Independence:
         if self.serving and agreed >= enough:
             return f"in batches: its rows were independent in {agreed} jobs that ran both ways"
         untried = next((why for each in self.serving if (why := self.proof(each, signature).trial.untried)), "")
-        after = f"; nothing was tried when it warmed up: {untried}" if untried else ""
+        after = f"; no trial ran at warm-up: {untried}" if untried else ""
         until = f"until {enough} jobs that run both ways show that its rows are independent ({agreed} did)"
         return f"job by job, {until}{after}"

@@ -96,8 +96,11 @@ class Joining:
         if news.judgement is not Judgement.DEPENDENT:
             return None
         proof = model.independence.proof(identity, signature)
-        text = f"model {model.name}, signature {signature}: its jobs run one by one, as its rows depend on each other: "
-        given = f"; {proof.joined} answers of joined rows had been given" if proof.joined else ""
+        text = (
+            f"model {model.name}, signature {signature}: its jobs run one by one, because its rows"
+            " depend on each other: "
+        )
+        given = f"; {proof.joined} answers of joined rows were already sent" if proof.joined else ""
         self._orders.append(do.Notice(f"{text}{proof.differs}{given}"))
         return model
 

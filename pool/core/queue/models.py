@@ -59,7 +59,7 @@ class Model:
         self._sizes: Remembered[WorkingSize] = Remembered(MOST_COSTS)
         self.is_sized = False  # memory had no room for a batch of some key once
         self.independence = Independence(policy.batching)
-        self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
+        self.affinity: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `Affinity`
         self.leaving = False  # no slot is to have it any more
         self.written: tuple[Slot, int] | None = None  # where a session wrote last
 
@@ -233,9 +233,13 @@ class Model:
         """For people: whether jobs for all outputs of the signature run together, and why."""
         assert self._info is not None
         if self._info.signatures[signature].composite:
-            return "job by job: it takes or gives ragged or sparse tensors"
+            return "job by job: it has ragged or sparse tensors"
         if not self._info.has_rows(signature, None):
-            return "job by job: it keeps state" if self.stateful else "job by job: not all it takes and gives has rows"
+            return (
+                "job by job: it keeps state"
+                if self.stateful
+                else ("job by job: some of its inputs or outputs have no rows")
+            )
         return self.independence.told(signature, self._info.signatures[signature].asked(None))
 
     def snapshot(self) -> dict[str, Any]:
@@ -245,7 +249,7 @@ class Model:
             "queued_jobs": self.queued,
             "queued_rows": sum(line.queued_rows() for line in self.lines.values()),
             "unanswered_jobs": self.jobs,
-            "home": None if self.home is None else self.home[0].number,
+            "affinity": None if self.affinity is None else self.affinity[0].number,
             "bytes": self.size_bytes,
             "device_s": self.device_s,
             "max_batch": self.policy.max_batch,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pool.core.jobs import FINISHED, Job, Part
+from pool.core.jobs import FINISHED, Job, Part, Parting
 from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Chunks:
         """
         if chunk.state in FINISHED:
             return
-        if chunk.parting is None or GRAVITY.index(cause) > GRAVITY.index(chunk.parting):
-            chunk.parting, chunk.parting_text = cause, text
+        if chunk.parting is None or GRAVITY.index(cause) > GRAVITY.index(chunk.parting.cause):
+            chunk.parting = Parting(cause, text)
         waits = chunk.waiting
         again = any(part.job is chunk for group in chunk.line.retries for part in group)
         if cause is Unpacking.CANCELLED and chunk.out and not (waits or again):
@@ -73,7 +73,7 @@ class Chunks:
 
     def came_back(self, chunk: Job, now: float) -> None:
         """Nothing of it may be out any more."""
-        if chunk.out or chunk.parting is None or chunk.parting_text is None or chunk.state in FINISHED:
+        if chunk.out or chunk.parting is None or chunk.state in FINISHED:
             return
         record = Unpacked(
             chunk.client,
@@ -87,7 +87,7 @@ class Chunks:
         )
         if record.loss is not None:
             record.loss.unclear += chunk.weight
-        self._answers.unpack(chunk, chunk.parting, chunk.parting_text, now)
+        self._answers.unpack(chunk, *chunk.parting, now)
         self._keep(record, chunk.deadline)
 
     def refuse(

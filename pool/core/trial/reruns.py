@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pool.core.fleet import Slot, SlotState
 from pool.core.jobs import Batch, Job, Part
-from pool.core.queue import Answers, Line, with_story
+from pool.core.queue import Answers, Line, with_history
 from pool.core.trial.splits import Group, may_stay, whole_again
 from pool.core.trial.table import KEEPS_STATE, TABLE, Cause, Next, verdict
 from pool.wire.unpacking import Unpacking
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNJOINED", "Reruns"]
 
-UNJOINED = "its jobs may not run together, as is known by now"
+UNJOINED = "its jobs may not run together, as the pool has learned"
 
 
 class Reruns:
@@ -85,7 +85,7 @@ class Reruns:
         """
         key, model = job.key, job.line.model
         if (fault := verdict(Cause.CUT_SHORT, model.keeps_state(key.signature))) is not None:
-            self._answers.fail(job, fault, with_story(KEEPS_STATE.format("some of it ran before"), job), now)
+            self._answers.fail(job, fault, with_history(KEEPS_STATE.format("some of it ran before"), job), now)
         elif job.deaths:  # a piece of it has died, so all of it is suspect
             self.place(job.line, Cause.CUT_SHORT, [Part(job, 0, job.cut)])
         else:
@@ -133,7 +133,6 @@ class Reruns:
                 # The next empty slot takes one of another line.
                 del self.lines[line]
                 self.lines[line] = None
-                slot.runs_suspect = True
                 self._lease(slot, (part if may_stay((part,)) else whole_again(part),), now).suspect = True
             self._look_again(line)
             if part is not None:

@@ -16,24 +16,24 @@ __all__ = ["KEEPS_STATE", "NOTES", "TABLE", "VERDICTS", "Cause", "Next", "Rule",
 
 class Cause(Enum):
     OWN_ERROR = "its run failed by its own fault, or with no other job in it"
-    SHARED_ERROR = "a run that it shared failed, and nobody knows by whose fault"
-    NO_MEMORY = "a run found no memory, and might with fewer rows"
-    ROWS_CHANGED = "a run gave other rows than it was fed, so its signature is none for batches"
-    CUT_SHORT = "some of it ran, and its signature has turned out to be none for batches"
+    SHARED_ERROR = "a run that it shared failed, and the guilty job is unknown"
+    NO_MEMORY = "a run ran out of memory; fewer rows might fit"
+    ROWS_CHANGED = "a run returned other rows than it was fed, so its signature cannot be batched"
+    CUT_SHORT = "some of it ran, and its signature turned out to be unfit for batches"
     UNSENT = "it never left the pool: its lane cannot be reached, or a job of its batch has ended"
-    DIED_SHARED = "its worker died, which ran other jobs too"
-    DIED_ALONE = "its worker died, which ran this job alone"
-    NOT_SEEN_GONE = "its worker was killed, and may still run it: the exit was not seen"
-    OVERRAN = "its batch, with no other job in it, ran for too long: the worker is killed"
-    DIED_UNWANTED = "its worker died, which ran this job alone, and nobody waits for it any more"
-    POOLS_DIED = "pools have ended that held it"
+    DIED_SHARED = "its worker died while it also ran other jobs"
+    DIED_ALONE = "its worker died while it ran this job alone"
+    NOT_SEEN_GONE = "its worker was killed but may still run it, because its exit was not seen"
+    OVERRAN = "its batch, with no other job in it, ran too long, so the worker is killed"
+    DIED_UNWANTED = "its worker died while it ran this job alone, and nobody waits for the job any more"
+    POOLS_DIED = "pools ended while they held it"
     IN_DOUBT = "it was sent to a pool that never answered, and may have started there"
     STOPPED_WAITING = "the pool stops before it could run"
     STOPPED_RUNNING = "the pool stops while it runs"
 
 
 class Next(Enum):
-    FIRST = "each group in any worker, before all that wait; what killed a worker once stays by itself"
+    FIRST = "each group in any worker, before all waiting jobs; a job that killed a worker runs by itself"
     ALONE = "each part in a worker that runs nothing else"
     IN_TURN = "like any other job"
     ITS_DEATH = "as the death of its worker decides"
@@ -82,7 +82,7 @@ TABLE: Mapping[Cause, Rule] = {
 }
 # fmt: on
 
-TAKEN_APART = "batch {1} failed, and is taken apart: {0}"
+TAKEN_APART = "batch {1} failed and is split: {0}"
 LOST_WITH = "lost: {0}"
 NOTES: Mapping[Cause, str] = {
     Cause.SHARED_ERROR: TAKEN_APART,
@@ -92,15 +92,15 @@ NOTES: Mapping[Cause, str] = {
     Cause.DIED_SHARED: LOST_WITH,
     Cause.DIED_ALONE: LOST_WITH,
 }
-"""The line of its story: of why, the batch and its slot."""
+"""The line of its history: of why, the batch and its slot."""
 
 KEEPS_STATE = "{0}; the model keeps state and the job may have started, so it is not run again"
 SPENT = "{1} of {2} attempts ended with their worker"
-POOLS = "the pool ended unexpectedly while it held the job, {1} times of {2} at most ([queue] max_attempts)"
+POOLS = "the pool ended unexpectedly {1} times while it held the job; {2} are allowed ([queue] max_attempts)"
 VERDICTS: Mapping[Cause, str] = {
     Cause.DIED_SHARED: SPENT,
     Cause.DIED_ALONE: SPENT + ", the last with this job alone in it",
-    Cause.NOT_SEEN_GONE: "its worker is not seen to be gone, so the job is not run elsewhere",
+    Cause.NOT_SEEN_GONE: "its worker may still be alive, so the job is not run elsewhere",
     Cause.POOLS_DIED: POOLS,
     Cause.STOPPED_WAITING: "{0}",
     Cause.STOPPED_RUNNING: "{0}",

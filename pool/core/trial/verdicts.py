@@ -11,7 +11,7 @@ from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Job, Part
 from pool.core.orders import Orders
 from pool.core.policy import Policy
-from pool.core.queue import Answers, Backlog, Key, Line, Model, with_story
+from pool.core.queue import Answers, Backlog, Key, Line, Model, with_history
 from pool.core.trial.blame import Loss, acquit, charge
 from pool.core.trial.confinement import Confinement
 from pool.core.trial.splits import may_fit
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Trial"]
 
-RAN_ONCE = "it ran, and would have to run again: {}"
+RAN_ONCE = "it ran and would have to run again: {}"
 
 
 class Trial:
@@ -49,7 +49,7 @@ class Trial:
         """Answers of joined rows are none if it was found out meanwhile that those depend on each other."""
         if not (why := batch.key.line.model.refuted(batch.key.signature)):
             return failures
-        text = f"its rows depend on each other, as was found out meanwhile: {why}"
+        text = f"its rows depend on each other, as the pool has found out: {why}"
         return {number: failures.get(number) or told.RowsChanged(text) for number in range(len(batch.parts))}
 
     def failed(self, batch: Batch, failed: Sequence[tuple[Part, told.Failure]], now: float) -> None:
@@ -85,9 +85,9 @@ class Trial:
         key, model = batch.key, batch.key.line.model
         about = f"model {batch.model}, signature {key.signature or 'default'}"
         if cause is Cause.NO_MEMORY and (rows := model.ran_out(key, batch.microbatch, now)) is not None:
-            self._orders.append(do.Notice(f"{about}: no memory for {batch.microbatch} rows, {rows} are tried now"))
+            self._orders.append(do.Notice(f"{about}: no memory for {batch.microbatch} rows; {rows} are tried next"))
         elif cause is Cause.ROWS_CHANGED and not model.refuted(key.signature) and model.run_alone(key.signature, text):
-            self._orders.append(do.Notice(f"{about}: not batched any more: {text}"))
+            self._orders.append(do.Notice(f"{about}: no longer batched: {text}"))
             self._dispatch.end_gathering(model, now)
 
     # --- the worker did not answer ------------------------------------------------------------------------------
@@ -98,9 +98,9 @@ class Trial:
 
     def _again(self, batch: Batch, cause: Cause, parts: Sequence[Part], now: float) -> None:
         self._dispatch.reruns.place(batch.key.line, cause, parts, alone=batch.suspect)
-        for job in [part.job for part in parts if part.job.parting is not None]:
-            # One of its members was cancelled while all of it was out.
-            self._chunks.part(job, Unpacking.CANCELLED, job.parting_text or "", now)
+        for job in [part.job for part in parts]:
+            if job.parting is not None:  # one of its members was cancelled while all of it was out
+                self._chunks.part(job, Unpacking.CANCELLED, job.parting.text, now)
 
     def lost(self, slot: Slot, batches: Sequence[Batch], death: str, now: float, gone: bool) -> None:
         """Its worker died, or was killed and is not seen to be `gone`.
@@ -194,7 +194,7 @@ class Trial:
             else:
                 job.came_back()
                 if job.parting is not None:
-                    self._chunks.part(job, TABLE[cause].chunk or job.parting, why or job.parting_text or "", now)
+                    self._chunks.part(job, TABLE[cause].chunk or job.parting.cause, why or job.parting.text, now)
         return wanted
 
     # --- what the table says --------------------------------------------------------------------------------------
@@ -205,14 +205,14 @@ class Trial:
         if fault is None:
             return False
         if fault is Fault.QUARANTINED:
-            story = "\n".join(job.told())
+            history = "\n".join(job.told())
             key = job.key
             self._orders.append(
-                do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story)
+                do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, history)
             )
         if slot is not None and fault is TABLE[cause].verdict:
             self._confine(cause, job, slot, now)
-        self._answers.fail(job, fault, with_story(self._text(cause, fault, why, attempts), job), now)
+        self._answers.fail(job, fault, with_history(self._text(cause, fault, why, attempts), job), now)
         return True
 
     @staticmethod
@@ -249,5 +249,5 @@ def _note(batch: Batch, cause: Cause, part: Part, why: str, now: float) -> None:
 
 def _sent(attempts: int) -> str:
     times = "once" if attempts == 1 else f"{attempts} times"
-    died = f"; the pool ended unexpectedly {times} while it held it" if attempts > 0 else ""
+    died = f"; the pool ended unexpectedly {times} while it held the job" if attempts > 0 else ""
     return f"it was sent before and got no answer{died}"

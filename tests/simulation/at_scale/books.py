@@ -9,10 +9,10 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from simulation.words import Answered, JobDone, JobFailed, Piece
+from typing import cast
 
 from pool.wire.faults import Fault
+from simulation.words import Answered, JobDone, JobFailed, Piece
 
 __all__ = ["Books", "BrokenPromise", "Job"]
 
@@ -143,7 +143,7 @@ class Books:
             raise BrokenPromise(f"it cannot have a result: {job}")
         at = 0
         for payload in outcome.payloads:
-            whose, start, stop = payload  # type: ignore[misc]  # as the world's workers answer
+            whose, start, stop = cast(tuple[Job, int, int], payload)  # as the world's workers answer
             if whose is not job or start != at:
                 raise BrokenPromise(f"rows {start} to {stop} of {whose} in the answer, after row {at}, of {job}")
             at = stop

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from pool.core.policy import ModelPolicy, Policy
 from simulation.at_scale.clients import Bursty, Client, Closed, Poisson, Wish, choices
 from simulation.at_scale.workers import Truth, Weather
 from simulation.at_scale.world import World
-
-from pool.core.policy import ModelPolicy, Policy
 
 __all__ = ["ROUGH", "run_mixed"]
 

@@ -2,11 +2,13 @@
 
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pool.wire.faults import Fault
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from simulation.at_scale.books import BrokenPromise, Job
 from simulation.words import (
     Death,
@@ -22,9 +24,6 @@ from simulation.words import (
     Succeeded,
     Welcomed,
 )
-
-from pool.wire.faults import Fault
-from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from simulation.at_scale.world import World
@@ -108,7 +107,7 @@ class Workers:
         self.mishaps: Counter[str] = Counter()
         self.batches = 0
         self.rows = 0
-        self.device_s: Counter[str] = Counter()
+        self.device_s: defaultdict[str, float] = defaultdict(float)
         self.truths = truths
         self._infos = {name: truth.info(name) for name, truth in truths.items()}
         self._world = world

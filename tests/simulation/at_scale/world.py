@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pool.core.policy import Policy, SlotPlan
 from simulation.at_scale.agenda import Agenda
 from simulation.at_scale.books import Books, BrokenPromise, Job
 from simulation.at_scale.workers import CALM, Truth, Weather, Workers
@@ -30,8 +31,6 @@ from simulation.words import (
     Stopped,
     Welcomed,
 )
-
-from pool.core.policy import Policy, SlotPlan
 
 __all__ = ["World"]
 

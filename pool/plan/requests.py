@@ -1,0 +1,259 @@
+"""What somebody wants a running pool to serve: what its file says, a model more, or one less.
+
+    `pool reload`, SIGHUP ─► ask ─► a thread: read, look, compare, plan ─► tend ─► Granted or a refusal
+
+The loop never waits for the disk: a file on a server that is gone costs a refusal, not the pool.
+"""
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pool.errors import InvalidConfig
+from pool.plan.changes import Change, Reach, differences, needs_new_pool
+from pool.plan.plan import Plan
+from pool.plan.planning import OtherSlots, choose_all, with_sizes
+from pool.plan.planning import plan as planned
+from pool.plan.reading import Reading
+from pool.plan.world import World
+from pool.wire.entries import is_entry
+
+if TYPE_CHECKING:
+    from pool.config import Settings
+    from pool.config.settings import ModelSection
+
+__all__ = ["NO_FILE", "RELOAD", "Answer", "Granted", "Outcome", "Request", "Requests", "Source", "grant", "request_of"]
+
+READ_S = 8.0  # a client waits longer for its answer
+
+Answer: TypeAlias = Callable[[dict[str, Any] | None, str | None], None]
+"""Takes a value or an error to who has asked."""
+
+NO_FILE = "this pool was not started with `pool start --config FILE`, so there is no file to read again"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file of a configuration, and how it is read again. `read` raises `InvalidConfig`; None: there is no file."""
+
+    where: str
+    read: "Callable[[], Settings] | None" = None
+
+    def name(self, request: "Request") -> str:
+        """Of what is refused."""
+        return self.where if request.what == "reload" else f"pool {request.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`what`: reload, load, unload. `model`: the name; `path`: of the one to load."""
+
+    what: str
+    model: str = ""
+    path: str = ""
+
+
+RELOAD = Request("reload")
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The plan by which it is so, and what is another in it."""
+
+    plan: Plan
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`refusal`: each line says what is wrong. `askers`: those who are to hear of it, None for a signal."""
+
+    request: Request
+    askers: tuple[Answer | None, ...]
+    granted: Granted | None
+    refusal: str = ""
+
+
+def request_of(what: str, about: str) -> Request:
+    """From a client's ASK: `about` is the name to unload, or name and path to load as JSON. Raises `ValueError`."""
+    if what == "reload":
+        return RELOAD
+    if what == "unload":
+        return Request(what, about)
+    try:
+        told = json.loads(about)
+    except (ValueError, RecursionError):
+        told = None
+    if not (isinstance(told, list) and len(told) == 2 and all(isinstance(each, str) for each in told)):
+        raise ValueError("give the name and the path of a model")
+    return Request(what, *told)
+
+
+# --- in a thread ----------------------------------------------------------------------------------------------------
+
+
+def grant(request: Request, source: Source, world: World) -> Granted:
+    """Looks for the versions of those models alone for which somebody has asked. Raises `InvalidConfig` for what is
+    wrong, or takes a new pool.
+    """
+    where = source.name(request)
+    settings, loaded = _wanted(request, source, world)
+    changes = differences(world.settings.model_dump(), settings.model_dump())
+    if refused := [needs_new_pool(where, change) for change in changes if change.reach is Reach.POOL]:
+        raise InvalidConfig("\n".join(refused))
+    # Without such a change no model changes its device, even if the models' files have grown since.
+    places = [
+        change
+        for change in changes
+        if change.reach is Reach.PLACEMENT or change.key.endswith(" path") or (change.is_of_model and change.after)
+    ]
+    known = (
+        None
+        if request.what == "reload"
+        else {name: each for name, each in world.found.items() if name != request.model}
+    )
+    wanted = replace(world, settings=settings, loaded=loaded, found=choose_all(settings, known), up=frozenset())
+    wanted = with_sizes(replace(wanted, unfit={}, may_move=bool(places)))
+    try:
+        last = first = planned(wanted)
+        if first.pending:
+            last = planned(replace(wanted.run_by(first), up=frozenset(first.given.names)))
+    except OtherSlots:
+        # Options of the process that differ take workers of their own.
+        apart = [change for change in changes if "tensorflow" in change.key or change.is_of_model or change in places]
+        lines = [f"{needs_new_pool(where, change)} (the slots would change)" for change in apart]
+        raise InvalidConfig("\n".join(lines)) from None
+    if homeless := list(_homeless(world, first)):
+        raise InvalidConfig("\n".join(homeless))
+    return Granted(first, (*changes, *_versions(world, last)))
+
+
+def _wanted(request: Request, source: Source, world: World) -> "tuple[Settings, Mapping[str, ModelSection]]":
+    """The settings, and which of their models are not the file's: those that were loaded and that it does not name."""
+    former, loaded = world.settings, dict(world.loaded)
+    if request.what == "reload":
+        assert source.read is not None
+        settings = source.read()
+        models = {model.name: model for model in settings.model}
+        loaded = {name: section for name, section in loaded.items() if name not in models}
+        return settings.model_copy(update={"model": (*settings.model, *loaded.values())}), loaded
+    models = {model.name: model for model in former.model}
+    if request.what == "load":
+        models[request.model] = loaded[request.model] = _section(request, former)
+    else:
+        if request.model not in models:
+            raise InvalidConfig(f"no model {request.model!r:.100} is served; there are: {', '.join(models)}")
+        if len(models) == 1:
+            raise InvalidConfig(
+                f"model {request.model} is the only one, and a pool serves at least one; `pool stop` ends the pool"
+            )
+        del models[request.model]
+        loaded.pop(request.model, None)
+    return former.model_copy(update={"model": tuple(models.values())}), loaded
+
+
+def _section(request: Request, former: "Settings") -> "ModelSection":
+    """Of a name that is served already the other keys stay as they are."""
+    from pool.config import parse_settings
+
+    mine = parse_settings({"model": [{"name": request.model, "path": request.path}]}, "pool load", Path("/")).model[0]
+    served = next((model for model in former.model if model.name == request.model), None)
+    return mine if served is None else served.model_copy(update={"path": mine.path})
+
+
+def _homeless(world: World, plan: Plan) -> Iterator[str]:
+    """A line for each failover that would lose its place by what was requested, and not by what became of devices."""
+    for failover in world.failovers:
+        placed = plan.homes.get(failover.model)
+        if placed is None or world.here.devices.index(failover.home) not in placed.devices:
+            continue
+        if not any((each.model, each.home) == (failover.model, failover.home) for each in plan.failovers):
+            yield (
+                f"model {failover.model} is on {failover.at.label} while {failover.home.label} is gone;"
+                " this change would end it there."
+                " Bring the device back with `pool restart SLOT` first, or keep the model's options"
+            )
+
+
+def _versions(world: World, plan: Plan) -> Iterator[Change]:
+    assert world.given is not None, "a pool runs"
+    former, latter = world.given.settled, plan.settled
+    paths = {model.name: model.path for model in world.given.settings.model}
+    for model in sorted(former.keys() & latter.keys()):
+        for entry in sorted(set(former[model]) ^ set(latter[model]), key=lambda name: (name in former[model], name)):
+            if is_entry(entry):
+                yield Change(f"[[model]] {entry}", paths.get(entry), plan.paths.get(entry), Reach.RUNNING)
+    for name, served in plan.given.served.items():
+        known = world.given.served.get(name)
+        before, after = None if known is None else known.number, served.number
+        if name in paths and before != after:
+            yield Change(f"[[model]] {name} version", before, after, Reach.RUNNING)
+
+
+# --- in the loop ----------------------------------------------------------------------------------------------------
+
+
+class Requests:
+    """Used from the pool's loop, but for the reading itself. Who asks while one is under way gets the next one."""
+
+    def __init__(self, source: Source, ring: Callable[[], None]) -> None:
+        """`ring` is called in another thread when one reading has ended."""
+        self._source = source
+        self._ring = ring
+        self._asked: deque[tuple[Request, Answer | None]] = deque()
+        self._reading: Reading[Granted] | None = None
+        self._request = RELOAD  # which is read for
+        self._askers: list[Answer | None] = []  # who want it
+        self._stuck: Reading[Granted] | None = None
+
+    def ask(self, request: Request, answer: Answer | None) -> None:
+        """REQUIRES a file, where it is to be read."""
+        self._asked.append((request, answer))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being decided that may change what is served."""
+        return self._reading is not None or bool(self._asked)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `tend` is to be called at the latest, but for what `ring` tells."""
+        if self._reading is not None:
+            return now if self._reading.has_ended else self._reading.began + READ_S
+        return now if self._asked else None
+
+    def tend(self, world: World) -> Iterator[Outcome]:
+        """REQUIRES that what is granted is the pool's world, before the next call."""
+        now, reading = time.monotonic(), self._reading
+        if reading is not None and reading.has_ended:
+            self._reading = None
+            if reading.world is world:
+                yield self._outcome(reading.result, reading.error)
+            else:  # it is not about what is served now
+                self._asked.extendleft((self._request, asker) for asker in reversed(self._askers))
+        elif reading is not None and now >= reading.began + READ_S:
+            self._reading, self._stuck = None, reading
+            yield self._outcome(None, f"and its models could not be read within {READ_S:g} s")
+        if self._asked and self._reading is None:
+            request, self._askers = self._asked[0][0], []
+            while self._asked and self._asked[0][0] == request:
+                self._askers.append(self._asked.popleft()[1])
+            self._request = request
+            if self._stuck is not None and not self._stuck.has_ended:
+                yield self._outcome(None, "the disk has not yet answered the last request")
+                return
+            self._stuck = None
+            try:
+                self._reading = Reading("reload", world, lambda: grant(request, self._source, world), self._ring)
+            except RuntimeError as error:
+                yield self._outcome(None, str(error))
+
+    def _outcome(self, granted: Granted | None, refusal: Exception | str | None) -> Outcome:
+        if isinstance(refusal, Exception) and not isinstance(refusal, InvalidConfig):
+            refusal = f"cannot be read: {type(refusal).__name__}: {refusal}"
+        if isinstance(refusal, str):
+            refusal = f"{self._source.name(self._request)}: {refusal}"
+        return Outcome(self._request, tuple(self._askers), granted, str(refusal or ""))

@@ -1,0 +1,262 @@
+"""When jobs are not joined any more: at the first sample that differs, and where other files are served.
+
+Once a signature is proven, `SAMPLE_SHARE` of the time of joined runs goes into comparing them. So a gate that opens
+late stays unseen for the time that a comparison took divided by that share.
+"""
+
+import os
+import shutil
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
+from tf import row_models
+from workers.independence.samples import SAMPLE_SHARE
+
+pytestmark = pytest.mark.tensorflow
+
+COMPARED_S = 0.05  # what three runs of less than a millisecond may take on a busy machine
+QUICK_SHARE = 0.02  # in place of a thousandth, for a test of seconds: the hook sets it in the workers
+BURST = 24
+BUSY_S = 0.01  # longer than it takes to send so many
+BUSY = '[[model]]\nname = "busy"\npath = "stub:faults"\n'
+HOOK = f"""
+import sys
+if "workers" in sys.orig_argv:
+    from workers.independence import samples
+    samples.SAMPLE_SHARE = {QUICK_SHARE}
+"""
+
+
+def rows(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
+
+
+def told(client: Client, model: str) -> dict[str, Any]:
+    (found,) = [each for each in client.models() if each["name"] == model]
+    signature: dict[str, Any] = found["signatures"]["serving_default"]
+    return signature
+
+
+def prove(client: Client, model: str) -> None:
+    """Sends jobs until they are joined."""
+
+    def is_proven() -> bool:
+        for seed in range(8):
+            client.run(model, rows(3, seed))
+        return bool(told(client, model)["batchable"])
+
+    eventually(is_proven, 60)
+
+
+def burst(client: Client, model: str, fed: list[np.ndarray]) -> list[Any]:
+    """Jobs that wait at once, for the only lane; gives their futures, once all are done."""
+    client.submit("busy", BUSY_S, signature="sleep")
+    futures = [client.submit(model, x, timeout=60) for x in fed]
+    for future in futures:
+        future.result(60)
+    return futures
+
+
+def which_are_joined(futures: list[Any]) -> list[bool]:
+    """Those that came in one message and ran as one have one timeline, of its last batch."""
+    jobs = Counter(future.timeline.job for future in futures)
+    return [each.timeline.batch_rows > each.timeline.rows or jobs[each.timeline.job] > 1 for each in futures]
+
+
+def are_joined(futures: list[Any]) -> int:
+    """How many of these were."""
+    return sum(which_are_joined(futures))
+
+
+def is_joined(client: Client, model: str) -> bool:
+    return are_joined(burst(client, model, [rows(1, seed) for seed in range(BURST)])) > 0
+
+
+def gate_config(folder: Path) -> str:
+    entry = f'[[model]]\nname = "gate"\npath = "{folder}"\nmax_batch = 8\n{BUSY}'
+    return stub_config(devices='["cpu"]', models=entry, extra_pool="lanes = 1")
+
+
+@pytest.fixture(scope="module")
+def gate(models: Path) -> Path:
+    return row_models.save_gate(models / "gate")
+
+
+def test_a_gate_that_opens_late_ends_joining_at_the_first_sample_that_differs(gate: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    with pool_process(gate_config(gate), {"PYTHONPATH": str(tmp_path)}) as pool, pool.client() as client:
+        open_late(pool, client, QUICK_SHARE)
+
+
+@pytest.mark.models
+@pytest.mark.timeout(400)
+def test_the_same_at_the_rate_of_every_day(gate: Path) -> None:
+    with pool_process(gate_config(gate)) as pool, pool.client() as client:
+        open_late(pool, client, SAMPLE_SHARE)
+
+
+def open_late(pool: PoolProcess, client: Client, share: float) -> None:
+    """`share`: of the time of joined runs goes into comparing them."""
+    prove(client, "gate")
+    rare = rows(1)
+    rare[0, 0] = row_models.RARE
+    joined, wrong = are_joined(burst(client, "gate", [rows(1, seed) for seed in range(BURST)])), 0
+    assert joined
+    run_s: set[float] = set()  # of one batch all answers have the same
+    ended = False
+    while not ended:
+        fed = [rows(1, seed) if seed % 4 else rare for seed in range(BURST)]
+        futures = burst(client, "gate", fed)
+        ended = not are_joined(futures)
+        joined += are_joined(futures)
+        for x, future, shared in zip(fed, futures, which_are_joined(futures), strict=True):
+            right = np.allclose(future.result()["y"], alone(x), rtol=1e-4)
+            assert right or shared
+            wrong += not right
+            if shared:
+                run_s.add(future.timeline.run_s)
+        assert sum(run_s) < COMPARED_S / share, f"{sum(run_s)} s of joined runs without a sample that differs"
+    assert wrong, "the gate did not open"
+    seen = told(client, "gate")
+    assert not seen["batchable"]
+    for text in (seen["rows"], pool.text()):
+        assert "depend on each other: output 'y' gave [" in text
+        assert f"among other rows; {joined} answers of joined rows were already sent" in text
+    for seed in range(3):
+        fed = [rows(seed + 1, seed), rare] * 8
+        for x, future in zip(fed, burst(client, "gate", fed), strict=True):
+            np.testing.assert_allclose(future.result()["y"], alone(x), rtol=1e-4)
+            assert future.timeline.batch_rows == len(x)
+
+
+def alone(x: np.ndarray) -> np.ndarray:
+    """What the gate gives."""
+    return -(x + 50) if (x == row_models.RARE).any() else x + 50
+
+
+@pytest.fixture(scope="module")
+def pool(models: Path) -> Iterator[PoolProcess]:
+    plain = row_models.save_swapped(models / "plain", depends=False)
+    depends = row_models.save_swapped(models / "depends", depends=True)
+    entries = "".join(
+        f'[[model]]\nname = "{name}"\npath = "{path}"\nmax_batch = {most}\n{rest}\n'
+        for name, path, most, rest in (
+            ("restarted", shutil.copytree(plain, models / "restarted"), 8, ""),
+            ("reloaded", shutil.copytree(plain, models / "reloaded"), 8, ""),
+            ("vouched", plain, 8, "batching = true"),
+            ("never", depends, 8, "batching = false"),
+            ("one", depends, 1, ""),
+        )
+    )
+    with pool_process(stub_config(devices='["cpu"]', models=entries + BUSY, extra_pool="lanes = 1")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(pool: PoolProcess) -> Iterator[Client]:
+    with pool.client() as client:
+        yield client
+
+
+def test_what_the_user_decides_is_done_at_once(client: Client) -> None:
+    assert is_joined(client, "vouched")
+    assert told(client, "vouched")["rows"] == "in batches: batching = true"
+    fed = [rows(100, 1), *(rows(1 + seed % 5, seed) for seed in range(BURST)), rows(100, 2)]
+    for model in ("never", "one"):  # one: `max_batch = 1` cuts nothing whose rows depend on each other
+        for x, future in zip(fed, burst(client, model, fed), strict=True):
+            assert future.timeline.batch_rows == len(x)
+            np.testing.assert_allclose(future.result()["y"], less_its_mean(x), rtol=1e-4, atol=1e-5)
+    assert told(client, "never")["rows"] == "job by job: batching = false"
+
+
+def less_its_mean(x: np.ndarray) -> np.ndarray:
+    return 2 * x - x.mean(0)
+
+
+def trials(pool: PoolProcess) -> dict[str, int]:
+    """When each trial of rows was, by its mark."""
+    return {path.name: path.stat().st_mtime_ns for path in (pool.state / "pool" / "trials").iterdir()}
+
+
+def kill_worker(client: Client) -> None:
+    """The next one is READY when this ends."""
+    (slot,) = client.status()["slots"]
+    os.kill(slot["pid"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        (now,) = client.status()["slots"]
+        return bool(now["state"] == "READY" and now["pid"] != slot["pid"])
+
+    eventually(is_back, 60)
+
+
+@pytest.mark.replacement
+def test_what_is_known_outlives_the_worker_and_not_the_files(pool: PoolProcess, client: Client, models: Path) -> None:
+    prove(client, "restarted")
+    before = trials(pool), told(client, "restarted")["rows"]
+    kill_worker(client)
+    assert (trials(pool), told(client, "restarted")["rows"]) == before
+    assert is_joined(client, "restarted")
+
+    put_in_place(models / "depends", models / "restarted")
+    assert is_joined(client, "restarted"), "what is loaded is what it was"
+    kill_worker(client)
+    fed = [rows(1 + seed % 5, seed) for seed in range(BURST)]
+    for x, future in zip(fed, burst(client, "restarted", fed), strict=True):
+        assert future.timeline.batch_rows == len(x)
+        np.testing.assert_allclose(future.result()["y"], less_its_mean(x), rtol=1e-4, atol=1e-5)
+    assert "depend on each other: when it warmed up" in told(client, "restarted")["rows"]
+
+
+def put_in_place(folder: Path, of: Path) -> None:
+    """Other files come in the place of these, at once."""
+    new, old = of.with_suffix(".new"), of.with_suffix(".old")
+    shutil.copytree(folder, new)
+    of.rename(old)
+    new.rename(of)
+
+
+@pytest.mark.replacement
+def test_a_reload_to_other_files_never_gives_a_wrong_answer(pool: PoolProcess, client: Client, models: Path) -> None:
+    """Under traffic: what was proven of the former files says nothing about the next ones."""
+    prove(client, "reloaded")
+    ended = threading.Event()
+    answers: list[tuple[np.ndarray, Any]] = []
+
+    def send() -> None:
+        with pool.client() as own:
+            while not ended.is_set():
+                fed = [rows(1 + seed % 5, seed) for seed in range(BURST)]
+                answers.extend(zip(fed, burst(own, "reloaded", fed), strict=True))
+
+    with ThreadPoolExecutor() as threads:
+        sending = [threads.submit(send) for _ in range(2)]
+        try:
+            eventually(lambda: are_joined([future for _, future in answers]) > 0)
+            text = pool.config.read_text()
+            pool.config.write_text(text.replace(f'"{models / "reloaded"}"', f'"{models / "depends"}"'))
+            client.reload()
+            eventually(lambda: "depend on each other" in told(client, "reloaded")["rows"], 60)
+            since = len(answers)
+            eventually(lambda: len(answers) > since + 2 * BURST)
+        finally:
+            ended.set()
+        for each in sending:
+            each.result(60)
+    former = [np.allclose(future.result()["y"], 2 * x, rtol=1e-4) for x, future in answers]
+    for was, (x, future) in zip(former, answers, strict=True):
+        if not was:
+            assert future.timeline.batch_rows == len(x)
+            np.testing.assert_allclose(future.result()["y"], less_its_mean(x), rtol=1e-4, atol=1e-5)
+    assert 0 < sum(former) < len(answers)

@@ -1,0 +1,122 @@
+"""Signatures whose rows are independent are all proven so, and then joined; their answers are right all the time."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client
+from pool.core.queue.independence import ENOUGH, ENOUGH_UNTRIED
+from support.pool_process import PoolProcess, pool_process, stub_config
+from tf import row_models
+
+pytestmark = pytest.mark.tensorflow
+
+PROVEN_S = 60.0
+MOST_ROWS = 40  # of a job; more than run together
+BURST = 24  # jobs of a signature that wait at once
+BUSY_S = 0.02  # longer than it takes to send so many
+TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4, "float64": 1e-9}
+UNTRIED = "parsed"  # made-up strings are no protocol buffers
+
+Feeds = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def folders(models: Path) -> dict[str, Path]:
+    return row_models.independent(models / "independent")
+
+
+@pytest.fixture(scope="module")
+def pool(folders: dict[str, Path]) -> Iterator[PoolProcess]:
+    entries = [
+        f'[[model]]\nname = "{name}"\npath = "{path}"\nallowed_batch_sizes = [4, 16]\n'
+        for name, path in folders.items()
+    ]
+    entries.append('[[model]]\nname = "busy"\npath = "stub:faults"\n')
+    with pool_process(stub_config(devices='["cpu"]', models="".join(entries), extra_pool="lanes = 1")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(pool: PoolProcess) -> Iterator[Client]:
+    with pool.client() as client:
+        yield client
+
+
+class Zoo:
+    """Sends jobs, and sees that each is answered as by the model alone."""
+
+    def __init__(self, client: Client, folders: dict[str, Path], in_process: Callable[..., Any]) -> None:
+        self._client = client
+        self._folders = folders
+        self._in_process = in_process
+        self._numbers = np.random.default_rng(7)
+        told = {each["name"]: each["signatures"] for each in client.models()}
+        self.signatures = [(model, name) for model in ("apart", "keras") for name in told[model] if name != "serve"]
+
+    def told(self, model: str, name: str) -> dict[str, Any]:
+        (told,) = [each for each in self._client.models() if each["name"] == model]
+        found: dict[str, Any] = told["signatures"][name]
+        return found
+
+    def send(self, model: str, name: str, jobs: int, most_rows: int = 3) -> list[Any]:
+        """They wait at once, for the only lane; gives their futures, once each has the right answer."""
+        kind = "keras" if model == "keras" else name
+        numbers = self._numbers
+        fed = [row_models.feeds_of(kind, int(numbers.integers(1, most_rows + 1)), numbers) for _ in range(jobs)]
+        self._client.submit("busy", BUSY_S, signature="sleep")
+        futures = [self._client.submit(model, feeds, signature=name, timeout=60) for feeds in fed]
+        for feeds, future in zip(fed, futures, strict=True):
+            answer, wanted = future.result(60), self._in_process(self._folders[model], name, feeds)
+            assert answer.keys() == wanted.keys()
+            for key in wanted:
+                self._assert_same(answer[key], wanted[key], f"{name}: {key}")
+        return futures
+
+    def _assert_same(self, one: np.ndarray, other: np.ndarray, what: str) -> None:
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), what
+        if (tolerance := TOLERANCES.get(one.dtype.name)) is None:
+            assert (one == other).all(), what
+        else:
+            np.testing.assert_allclose(one.astype("f8"), other.astype("f8"), tolerance, tolerance, err_msg=what)
+
+
+@pytest.fixture(scope="module")
+def zoo(client: Client, folders: dict[str, Path], in_process: Callable[..., Any]) -> Zoo:
+    return Zoo(client, folders, in_process)
+
+
+def test_all_are_proven_and_joined_and_right_all_the_time(zoo: Zoo) -> None:
+    assert len(zoo.signatures) > 15
+    left = list(zoo.signatures)
+    ends = time.monotonic() + PROVEN_S
+    while left:
+        assert time.monotonic() < ends, [(name, zoo.told(model, name)["rows"]) for model, name in left]
+        for model, name in left:
+            futures = zoo.send(model, name, 4)
+            assert zoo.told(model, name)["batchable"] or not are_shared(futures), name
+        left = [(model, name) for model, name in left if not zoo.told(model, name)["batchable"]]
+    for model, name in zoo.signatures:
+        futures = zoo.send(model, name, BURST)
+        assert are_shared(futures), (name, zoo.told(model, name)["rows"], [f.timeline for f in futures])
+        zoo.send(model, name, 1, MOST_ROWS)  # some of which are cut
+        jobs = int(re.findall(r"independent in (\d+) jobs that ran both ways", zoo.told(model, name)["rows"])[0])
+        assert jobs >= (ENOUGH_UNTRIED if name == UNTRIED else ENOUGH), name
+        assert jobs < ENOUGH_UNTRIED or name == UNTRIED, f"{name}: made-up values did not agree"
+
+
+def test_what_no_made_up_value_fits_says_so(zoo: Zoo, pool: PoolProcess) -> None:
+    """And nothing else does: all the others were tried."""
+    said = "no trial of the rows of signature {}: InvalidArgumentError"
+    assert [name for _, name in zoo.signatures if said.format(name) in pool.text()] == [UNTRIED]
+
+
+def are_shared(futures: list[Any]) -> bool:
+    """Whether some ran together; jobs that came in one message and ran as one have one timeline, of its last batch."""
+    jobs = {future.timeline.job for future in futures}
+    return len(jobs) < len(futures) or any(each.timeline.batch_rows > each.timeline.rows for each in futures)
