@@ -19,7 +19,7 @@ from pool.wire.exits import Exit
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import Refused, Signature
 from pool.wire.tensors import DTYPES, Array
-from pool.wire.worker_messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
 from workers import environment
 from workers.backend import CannotLoad, Model, Unfit
 from workers.casts import cast
@@ -29,7 +29,7 @@ from workers.leaving import leave
 __all__ = ["main"]
 
 # What `ConfigProto()` is, if nobody sets anything.
-DEFAULTS = SessionSettings(
+DEFAULTS = TensorFlowSettings(
     allow_growth=False,
     per_process_gpu_memory_fraction=0.0,
     allow_soft_placement=False,

@@ -172,7 +172,7 @@ class _Backends:
     def serving(self, path: str, welcome: Welcome, known: Known) -> Backend:
         kind = kind_of(path)
         if kind not in self._made:
-            self._made[kind] = kind(welcome.session, welcome.gpus, known)
+            self._made[kind] = kind(welcome.tensorflow, welcome.gpus, known)
         return self._made[kind]
 
 

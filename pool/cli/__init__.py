@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from pool.cli.failure import exit_status
+from pool.cli.group import Group
 from pool.cli.streams import open_streams
 from pool.errors import InvalidConfig, PoolError
 from pool.wire.texts import printable
@@ -20,7 +21,6 @@ from pool.wire.texts import printable
 __all__ = ["main"]
 
 KEPT = "\n\t"  # an error may have several lines
-LONGEST = 200  # characters of a command's first sentence
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
@@ -30,7 +30,7 @@ _COMMANDS = (
 _FILES = {"unload": "load"}  # where it is not of the command's name
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(_COMMANDS)
 
@@ -43,14 +43,6 @@ class _Commands(click.Group):
             return _not_installed(cmd_name, error)
         assert isinstance(command, click.Command)
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whole first sentences: click's own end with an ellipsis where the line ends."""
-        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, each.get_short_help_str(LONGEST)) for name, each in commands if each is not None]
-            )
 
 
 def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:

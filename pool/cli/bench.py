@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from pool import Client
+from pool.cli.group import Group
 from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
 from pool.errors import PoolError
 from pool.terminal import plain_console, show
@@ -97,7 +98,7 @@ class Amounts(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-class _Kinds(click.Group):
+class _Kinds(Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in [*self.commands, *ctx.help_option_names]:
             told = f"{args[0]!r} is not one of {', '.join(self.commands)}; write: pool bench run MODEL"

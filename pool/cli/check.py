@@ -43,7 +43,7 @@ def check(config: Path | None, as_json: bool) -> None:
     tensorflow = installed_tensorflow()
     servables = {model.name: look_at(model) for model in plan.models}
     missing = _missing(servables, tensorflow) + _missing_libraries(
-        path for share in plan.shares for path in share.session.op_libraries
+        path for share in plan.shares for path in share.tensorflow.op_libraries
     )
     said = hints(settings, plan)
     if as_json:
@@ -153,11 +153,11 @@ def slots_table(plan: Plan) -> Table:
 
 def options_of(plan: Plan, slot: int) -> list[str]:
     """In what the Sessions of a slot's worker are unlike those of `[tensorflow]`, a line each."""
-    share, plain = plan.shares[slot], asdict(plan.session)
-    found = [_line(key, value) for key, value in asdict(share.session).items() if value != plain[key]]
-    for name, session in share.sessions.items():
-        worker = asdict(share.session)
-        found += [f"{name}: {_line(key, value)}" for key, value in asdict(session).items() if value != worker[key]]
+    share, plain = plan.shares[slot], asdict(plan.tensorflow)
+    found = [_line(key, value) for key, value in asdict(share.tensorflow).items() if value != plain[key]]
+    for name, own in share.tensorflow_by_model.items():
+        worker = asdict(share.tensorflow)
+        found += [f"{name}: {_line(key, value)}" for key, value in asdict(own).items() if value != worker[key]]
     return found
 
 
@@ -205,8 +205,8 @@ def _values(
                 **asdict(share.device),
                 "cores": list(plan.cores[slot]),
                 "models": list(share.models),
-                "tensorflow": asdict(share.session),
-                "tensorflow_by_model": {name: asdict(session) for name, session in share.sessions.items()},
+                "tensorflow": asdict(share.tensorflow),
+                "tensorflow_by_model": {name: asdict(own) for name, own in share.tensorflow_by_model.items()},
             }
             for slot, share in enumerate(plan.shares)
         ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pool.cli.group import Group
 from pool.cli.start import settings_of
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import PoolError
@@ -26,7 +27,7 @@ TMP_FOLDERS = (Path("/tmp"), Path("/var/tmp"))
 SERVICE_ENDPOINT = default_endpoint({"RUNTIME_DIRECTORY": "/run/pool"}, 0)
 
 
-@click.group()
+@click.group(cls=Group)
 def systemd() -> None:
     """Have systemd start the pool, watch it and restart it."""
 

@@ -37,23 +37,22 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """`text`: what is wrong; what would be right."""
+    """`text`: what is wrong; what would be right. `of_section`: it is in one that is there once, or is itself one."""
 
     path: KeyPath
     text: str
+    of_section: bool = False
 
     def key(self) -> str:
         """`[pool] lanes` in a section that is there once, `model[1].device_memory` in one of many."""
         head, *rest = self.path
-        if head in Settings.model_fields and head not in _LISTS:
-            return f"[{head}] {_dotted(rest)}".rstrip()
-        return _dotted(self.path)
+        return f"[{_dotted([head])}] {_dotted(rest)}".rstrip() if self.of_section else _dotted(self.path)
 
 
 def find_mistakes(error: ValidationError | None, data: Mapping[str, object]) -> list[Mistake]:
     """All mistakes of `data`, in the order of the schema. `error` is what the schema has raised for it, if anything."""
     raised = () if error is None else error.errors(include_url=False)
-    mistakes = [Mistake(_path(details), _text(details)) for details in raised]
+    mistakes = [Mistake(_path(details), _text(details), _of_section(details)) for details in raised]
     # Read from the data: the schema would compare names only when every model is right in itself.
     models = data.get("model", ())
     names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
@@ -80,6 +79,11 @@ def _bare(key: str) -> str:
 
 def _path(details: ErrorDetails) -> KeyPath:
     return tuple(part for part in details["loc"] if part != "[key]")
+
+
+def _of_section(details: ErrorDetails) -> bool:
+    head = _path(details)[0]
+    return head not in _LISTS and (head in Settings.model_fields or isinstance(details["input"], Mapping))
 
 
 def _text(details: ErrorDetails) -> str:

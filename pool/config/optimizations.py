@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator
 
 from pool.config.section import Section
-from pool.config.session import ClearDevices
+from pool.config.tensorflow import ClearDevices
 from pool.wire.optimizations import GRAPPLER, OptimizationSettings
 
 __all__ = ["ModelAdvanced", "OptimizationKeys"]

@@ -32,7 +32,7 @@ from pool.config.quantities import (
     SecondsOrOff,
 )
 from pool.config.section import PathOrNone, Section, SomePath, Texts
-from pool.config.session import (
+from pool.config.tensorflow import (
     DeviceSection,
     LayerDevices,
     TensorFlowOverrides,

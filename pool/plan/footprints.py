@@ -35,7 +35,7 @@ LARGEST = 64 << 10  # bytes; what is larger is none of ours
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`source`: the key `memory`, what its worker took in a former run once warm, or the bytes of its weights."""
+    """`source`: the key `device_memory`, what its worker took in a former run once warm, or its weights' bytes."""
 
     size_bytes: int
     source: Literal["device_memory", "a former run", "its files"]
@@ -44,16 +44,16 @@ class Size:
 Sizes: TypeAlias = Mapping[str, Size]
 
 
-def find_size(model: ModelSettings, memory: int | None, lanes: int, state: Path | None) -> Size:
-    """`memory`: what the configuration says, or None. Reads the disk."""
-    if memory is not None:
-        return Size(memory, "device_memory")
+def find_size(model: ModelSettings, device_memory: int | None, lanes: int, state: Path | None) -> Size:
+    """`device_memory`: what the configuration says, or None. Reads the disk."""
+    if device_memory is not None:
+        return Size(device_memory, "device_memory")
     learned = None if state is None else footprint(state, fingerprint(model, lanes))
     return Size(model_bytes(model.path), "its files") if learned is None else Size(learned, "a former run")
 
 
 def model_bytes(path: str) -> int:
-    """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
+    """How much of a model is weights: what it takes on a device at least, where `device_memory` does not say.
 
     A SavedModel counts what is under `variables/`, or without any the graph itself, which then holds the weights
     as constants; a meta graph its checkpoint; any other file counts whole. 0 for what is not there, cannot be looked
@@ -84,7 +84,7 @@ def fingerprint(model: ModelSettings, lanes: int) -> str | None:
         files = [] if model.path.startswith("stub:") else list(files_of(model.path))
     except (NotServed, OSError):
         return None
-    rules = [(rule.layers, rule.device) for rule in model.placement]
+    rules = [(rule.layers, rule.device) for rule in model.layer_devices]
     chosen = [model.tags, model.batch_sizes, model.warmup, rules, model.least_loaded, model.copy_per_device, lanes]
     decides = [FORMAT, model.path, files, chosen]
     return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]

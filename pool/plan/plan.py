@@ -12,7 +12,7 @@ from pool.plan.shares import Share
 from pool.plan.versions import Selection
 from pool.plan.world import Failover, Home, World
 from pool.wire.entries import model_of
-from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings, Welcome
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -22,7 +22,7 @@ __all__ = ["Plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`shares` has each slot's device, models and session; `models` what workers are told of each.
+    """`shares` has each slot's device, models and settings; `models` what workers are told of each.
 
     `world` is what it was made of. A model of several versions is here as an entry for each, with a name of its own.
     `given`: those entries, by what jobs get of them. `cores`: of each slot, those that its worker is bound to, if it
@@ -68,7 +68,7 @@ class Plan:
         return self.world.sizes
 
     @property
-    def session(self) -> SessionSettings:
+    def tensorflow(self) -> TensorFlowSettings:
         """What `[tensorflow]` says."""
         return self.settings.tensorflow.message()
 
@@ -94,7 +94,7 @@ class Plan:
         start, or no more than a part, does not tell what it needs.
         """
         share = self.shares[slot]
-        free = share.session.allow_growth and not share.session.per_process_gpu_memory_fraction
+        free = share.tensorflow.allow_growth and not share.tensorflow.per_process_gpu_memory_fraction
         if share.device.kind != "gpu" or len(share.models) != 1 or not free:
             return None
         return self.model(share.models[0])
@@ -127,22 +127,21 @@ class Plan:
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
         share, pool = self.shares[slot], self.settings.pool
-        sessions = {name: self._session(slot, session) for name, session in share.sessions.items()}
+        own = {name: self._tensorflow(slot, settings) for name, settings in share.tensorflow_by_model.items()}
         models = tuple(
-            replace(model, session=sessions.get(model.name)) for model in self.models if model.name in share.models
+            replace(model, tensorflow=own.get(model.name)) for model in self.models if model.name in share.models
         )
-        session, heartbeat_s = self._session(slot, share.session), self.settings.health.heartbeat
         return Welcome(
             pool.lanes,
             len(share.device.uuids),
-            heartbeat_s,
-            session,
+            self.settings.health.heartbeat,
+            self._tensorflow(slot, share.tensorflow),
             models,
             spin_s=self.settings.advanced.spin_us * 1e-6,
         )
 
-    def _session(self, slot: int, session: SessionSettings) -> SessionSettings:
-        if self.shares[slot].device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
+    def _tensorflow(self, slot: int, settings: TensorFlowSettings) -> TensorFlowSettings:
+        if self.shares[slot].device.kind == "cpu" and settings.intra_op_parallelism_threads == 0:
             # TensorFlow would start a thread a core in each of the CPU workers.
-            return replace(session, intra_op_parallelism_threads=len(self.cores[slot]) or self.cpu_share)
-        return session
+            return replace(settings, intra_op_parallelism_threads=len(self.cores[slot]) or self.cpu_share)
+        return settings

@@ -30,8 +30,8 @@ from pool.wire.worker_messages import Clear, ModelSettings
 if TYPE_CHECKING:
     # pydantic comes with the extra `worker`; reading a plan does not need it
     from pool.config import Settings
-    from pool.config.session import TensorFlowOverrides
     from pool.config.settings import ModelSection
+    from pool.config.tensorflow import TensorFlowOverrides
 
 __all__ = ["OtherSlots", "choose_all", "look", "make_plan", "plan", "with_sizes"]
 
@@ -241,7 +241,7 @@ def _sharing(
 ) -> Callable[[Sequence[Sequence[str]]], tuple[Share, ...]]:
     """The slots of what is placed on each device. Raises `InvalidConfig` with a line for each thing not to be met."""
     overrides = _overrides(settings, devices)
-    sessions = [settings.tensorflow.message(*of_device) for of_device in overrides]
+    tensorflow = [settings.tensorflow.message(*of_device) for of_device in overrides]
     models = [
         ModelShare(
             model.name,
@@ -253,7 +253,7 @@ def _sharing(
     ]
 
     def share(placed: Sequence[Sequence[str]]) -> tuple[Share, ...]:
-        shares = share_out(devices, placed, models, sessions, settings.pool.workers_per_device)
+        shares = share_out(devices, placed, models, tensorflow, settings.pool.workers_per_device)
         if refused := list(refusals(shares, models)):
             raise InvalidConfig("\n".join(refused))
         return shares
@@ -295,7 +295,7 @@ def _told(model: "ModelSection", state: Path | None, selection: Selection) -> Mo
         outputs=model.outputs,
         batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
         cache="" if state is None else str(state / "converted"),
-        placement=model.rules,
+        layer_devices=model.rules,
         least_loaded=model.least_loaded,
         copy_per_device=model.copy_per_device,
         stateful=model.stateful,

@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.devices import Device
 from pool.wire.sizes import readable
-from pool.wire.worker_messages import PlacementRule, SessionSettings
+from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
 
 __all__ = ["ModelShare", "Share", "refusals", "share_out"]
 
@@ -27,32 +27,32 @@ _PROCESS_WIDE = (
 
 @dataclass(frozen=True, slots=True)
 class ModelShare:
-    """What a model asks of the worker that serves it; `session` by device, in the order of the devices."""
+    """What a model asks of the worker that serves it; `tensorflow` by device, in the order of the devices."""
 
     name: str
-    sessions: Sequence[SessionSettings]
-    placement: tuple[PlacementRule, ...] = ()
+    tensorflow: Sequence[TensorFlowSettings]
+    layer_devices: tuple[PlacementRule, ...] = ()
     size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A slot: one worker on `device`. `sessions`: those models' whose own differ from the worker's `session`."""
+    """A slot: one worker on `device`. `tensorflow_by_model`: of models whose own differ from the worker's."""
 
     device: Device
     models: tuple[str, ...]
-    session: SessionSettings
-    sessions: Mapping[str, SessionSettings]
+    tensorflow: TensorFlowSettings
+    tensorflow_by_model: Mapping[str, TensorFlowSettings]
 
 
 def share_out(
     devices: Sequence[Device],
     placed: Sequence[Sequence[str]],
     models: Sequence[ModelShare],
-    sessions: Sequence[SessionSettings],
+    tensorflow: Sequence[TensorFlowSettings],
     workers_per_device: int,
 ) -> tuple[Share, ...]:
-    """The slots, device by device. `placed`: the models of each device; `sessions`: of a worker that has none.
+    """The slots, device by device. `placed`: the models of each device; `tensorflow`: of a worker that has none.
 
     Guarantees: without options that differ, and one worker a device, slot N is device N. The order of `models` decides
     nothing. A fraction of a device's memory is divided among the workers that have it in common.
@@ -60,21 +60,21 @@ def share_out(
     shares: list[Share] = []
     named = {model.name: model for model in models}
     for number, (device, names) in enumerate(zip(devices, placed, strict=True)):
-        own = _divided(sessions[number], workers_per_device)
-        wanted = {name: _divided(named[name].sessions[number], workers_per_device) for name in sorted(names)}
+        own = _divided(tensorflow[number], workers_per_device)
+        wanted = {name: _divided(named[name].tensorflow[number], workers_per_device) for name in sorted(names)}
         apart: list[tuple[dict[str, Any], list[str]]] = []
-        for name, session in wanted.items():
-            options = _process_wide(session)
+        for name, settings in wanted.items():
+            options = _process_wide(settings)
             together = next((each for shared, each in apart if shared == options), None)
             if together is None:
                 apart.append((options, [name]))
             else:
                 together.append(name)
         for options, together in apart or [(_process_wide(own), [])]:
-            session = replace(own, **options)
-            differing = {name: wanted[name] for name in together if wanted[name] != session}
+            settings = replace(own, **options)
+            differing = {name: wanted[name] for name in together if wanted[name] != settings}
             ordered = tuple(name for name in names if name in together)
-            shares += [Share(device, ordered, session, differing)] * workers_per_device
+            shares += [Share(device, ordered, settings, differing)] * workers_per_device
     return tuple(shares)
 
 
@@ -89,14 +89,14 @@ def refusals(shares: Sequence[Share], models: Sequence[ModelShare]) -> Iterator[
             yield from _refuse_devices(share, named)
 
 
-def _process_wide(session: SessionSettings) -> dict[str, Any]:
-    return {name: getattr(session, name) for name in _PROCESS_WIDE}
+def _process_wide(settings: TensorFlowSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in _PROCESS_WIDE}
 
 
-def _divided(session: SessionSettings, workers: int) -> SessionSettings:
+def _divided(settings: TensorFlowSettings, workers: int) -> TensorFlowSettings:
     if workers == 1:
-        return session
-    return replace(session, per_process_gpu_memory_fraction=session.per_process_gpu_memory_fraction / workers)
+        return settings
+    return replace(settings, per_process_gpu_memory_fraction=settings.per_process_gpu_memory_fraction / workers)
 
 
 def _distinct(here: Sequence[Share]) -> Iterator[Share]:
@@ -105,7 +105,7 @@ def _distinct(here: Sequence[Share]) -> Iterator[Share]:
 
 
 def _refuse_memory(device: Device, here: Sequence[Share], named: Mapping[str, ModelShare]) -> Iterator[str]:
-    fractions = [share.session.per_process_gpu_memory_fraction for share in here]
+    fractions = [share.tensorflow.per_process_gpu_memory_fraction for share in here]
     shown = "; ".join(
         f"{fraction:g} for {', '.join(share.models)}" for share, fraction in zip(here, fractions, strict=True)
     )
@@ -115,7 +115,7 @@ def _refuse_memory(device: Device, here: Sequence[Share], named: Mapping[str, Mo
             " per_process_gpu_memory_fraction, or give models that differ in [tensorflow] devices of their own"
         )
     for share in here:
-        greedy = not share.session.allow_growth and share.session.per_process_gpu_memory_fraction == 0
+        greedy = not share.tensorflow.allow_growth and share.tensorflow.per_process_gpu_memory_fraction == 0
         if greedy and len(here) > 1:
             yield (
                 f"{device.label}: the worker of {', '.join(share.models)} would take all of its memory when it starts,"
@@ -127,7 +127,7 @@ def _refuse_memory(device: Device, here: Sequence[Share], named: Mapping[str, Mo
 
 
 def _refuse_sizes(device: Device, share: Share, named: Mapping[str, ModelShare]) -> Iterator[str]:
-    fraction = share.session.per_process_gpu_memory_fraction
+    fraction = share.tensorflow.per_process_gpu_memory_fraction
     needed = sum(named[name].size_bytes for name in share.models)
     if device.memory_bytes is None or not fraction or needed <= fraction * device.memory_bytes:
         return
@@ -140,7 +140,7 @@ def _refuse_sizes(device: Device, share: Share, named: Mapping[str, ModelShare])
 
 def _refuse_devices(share: Share, named: Mapping[str, ModelShare]) -> Iterator[str]:
     """Devices that the worker will not have: a GPU that `device_count` leaves out, one that a rule names."""
-    gpus, counts = len(share.device.uuids), share.session.device_count
+    gpus, counts = len(share.device.uuids), share.tensorflow.device_count
     if counts.get("GPU", gpus) < gpus:
         yield (
             f"{share.device.label}: device_count leaves the worker of {', '.join(share.models)} {counts['GPU']} of"
@@ -149,7 +149,7 @@ def _refuse_devices(share: Share, named: Mapping[str, ModelShare]) -> Iterator[s
         return
     has = [f"/cpu:{number}" for number in range(counts.get("CPU", 1))] + [f"/gpu:{number}" for number in range(gpus)]
     for name in share.models:
-        missing = sorted({rule.device for rule in named[name].placement} - set(has))
+        missing = sorted({rule.device for rule in named[name].layer_devices} - set(has))
         if missing:
             yield (
                 f"model {name}: its layer_devices name {', '.join(missing)}, but its worker on {share.device.label} has"

@@ -26,9 +26,9 @@ class Batching(Enum):
 class Judgement(Enum):
     """What is known of the rows of a signature, for these files and this version of TensorFlow."""
 
-    TRIED = "tried: made-up or recorded rows agreed when the worker warmed up"
-    PROVEN = "proven: enough real jobs agreed too"
-    DEPENDENT = "dependent: a row came out otherwise in other company"
+    TRIED = "made-up or recorded rows gave the same alone and together when the worker warmed up"
+    PROVEN = "rows of enough real jobs gave the same, too"
+    DEPENDENT = "a row gave something else when other rows were with it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ __all__ = ["Unpacking"]
 
 
 class Unpacking(Enum):
-    CANCELLED = "a member was cancelled before any of them started: those that are left come as one smaller chunk"
-    NOT_TAKEN = "its jobs may not travel in chunks, or not any more: they come singly"
-    FAILED = "a run with it alone to blame has failed: its members come as two halves"
-    LOST = "a worker died with it: its members come singly, and each is tried alone"
+    CANCELLED = "one of its jobs was cancelled before any of them started: the client sends the rest as a smaller chunk"
+    NOT_TAKEN = "the pool takes no chunk of such jobs now: the client sends them one by one"
+    FAILED = "a run of this chunk alone failed: the client sends its jobs as two halves"
+    LOST = "a worker died while it ran the chunk: the client sends its jobs one by one, and each runs alone"

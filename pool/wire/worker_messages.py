@@ -56,9 +56,9 @@ __all__ = [
     "Remark",
     "RowsDiffer",
     "Run",
-    "SessionSettings",
     "Stop",
     "TakeSlot",
+    "TensorFlowSettings",
     "Welcome",
     "WelcomeLane",
     "done",
@@ -96,7 +96,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionSettings:
+class TensorFlowSettings:
     """The `ConfigProto` of a worker; the names are TensorFlow's. `op_libraries`: files of custom ops."""
 
     allow_growth: bool
@@ -148,9 +148,9 @@ class ModelSettings:
     empty: the loader looks for itself. `batch_sizes`: the numbers of rows that it is warmed up with. `cache`: the
     folder for what is made of a file once, such as a SavedModel of a Keras file; "" where there is none.
 
-    `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
-    `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
-    not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
+    `tensorflow`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
+    `layer_devices`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker
+    does not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
     `copy_per_device`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one.
     `stateful`: what the pool is told of it, whatever the graph says; None: what the graph says.
     `batching`: whether it is tried if its rows are independent.
@@ -164,8 +164,8 @@ class ModelSettings:
     outputs: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (1,)
     cache: str = ""
-    session: SessionSettings | None = None
-    placement: tuple[PlacementRule, ...] = ()
+    tensorflow: TensorFlowSettings | None = None
+    layer_devices: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
     handler: HandlerSettings | None = None
     optimizations: OptimizationSettings | None = None
@@ -190,7 +190,7 @@ class Welcome:
     lanes: int
     gpus: int
     heartbeat_s: float
-    session: SessionSettings
+    tensorflow: TensorFlowSettings
     models: tuple[ModelSettings, ...]
     hold: bool = False
     spin_s: float = 0.0

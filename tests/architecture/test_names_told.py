@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from pool.cli import pool
 from pool.config import Settings
-from pool.config.session import DeviceSection
 from pool.config.settings import ModelSection
+from pool.config.tensorflow import DeviceSection
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "config.toml", *sorted((ROOT / "pool" / "docs").glob("**/*.md"))]

@@ -24,12 +24,12 @@ def load(path: str) -> dict[str, float]:
     from pathlib import Path
 
     from benchmarks.cases import Case, rows_of
-    from pool.wire.worker_messages import ModelSettings, SessionSettings
+    from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
     from workers.tf.backend import TensorFlowBackend
 
     case = Case.read(Path(path))
     between = time.perf_counter()
-    settings = SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
+    settings = TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
     model = TensorFlowBackend(settings, 0).load(ModelSettings(case.name, case.path, True))
     model.warm_up()
     model.run(case.signature, {case.input: rows_of(case, 1)[0]}, [case.output])

@@ -26,8 +26,8 @@ from pool.client.futures import JobFuture
 from pool.config import quantities
 from pool.config.optimizations import ModelAdvanced
 from pool.config.renamed import RENAMED
-from pool.config.session import LayerRule, TensorFlowOverrides
 from pool.config.settings import Settings
+from pool.config.tensorflow import LayerRule, TensorFlowOverrides
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
@@ -456,7 +456,7 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "exits": _exits,
     "marks": _marks,
     "faults": lambda: (["fault", "on the wire"], [[each.name, _code(each.value)] for each in Fault]),
-    "unpacking": lambda: (["cause", "the members"], [[each.name] for each in Unpacking]),
+    "unpacking": lambda: (["cause", "means"], [[each.name, each.value] for each in Unpacking]),
     "renamed-keys": lambda: (["old", "new"], [[_code(old), _code(new)] for old, new in RENAMED.items()]),
     "commands": _index,
     "help": _help,

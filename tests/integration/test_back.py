@@ -30,8 +30,8 @@ from support.heard import HeardBack as Back
 INSTANCE = b"instance"
 SECRET = b"s" * 32
 LANE = 0
-SESSION = wire.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
-WELCOME = wire.Welcome(2, 0, 1.0, SESSION, ())
+SETTINGS = wire.TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
+WELCOME = wire.Welcome(2, 0, 1.0, SETTINGS, ())
 TABLE = pack(Table((TensorHeader("x", "int32", (ROWS,), False), TensorHeader("s", "string", (ROWS,), False))))
 
 
@@ -323,7 +323,7 @@ def test_a_hello_of_another_version_is_answered_and_changes_nothing(back: Back, 
 
 @pytest.mark.parametrize(
     "frames",
-    [of(VERSION + 1, encode(wire.Stop(), NO_INSTANCE)), [b"TFWQ\x09\x20" + bytes(8), b""], [b""], [b"TFWP\x0a"]],
+    [of(VERSION + 1, encode(wire.Stop(), NO_INSTANCE)), [b"TFWQ\x09\x20" + bytes(8), b""], [b""], [b"TFWP\x0b"]],
 )
 def test_nothing_else_of_a_stranger_is_answered(back: Back, say: Say, frames: list[bytes]) -> None:
     stranger = say(1)  # without WELCOME

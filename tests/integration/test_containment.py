@@ -1,6 +1,6 @@
 """What goes wrong while one peer is read or answered ends that peer, is counted, and is logged once.
 
-The mistakes are those of parts that the front, the back, the listener and the desk are given: memory that raises.
+The mistakes are those of parts that the front, the back, the listener and `Admin` are given: memory that raises.
 """
 
 import logging
@@ -47,8 +47,8 @@ from support.heard import address
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
-SESSION = worker_messages.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
-WELCOME = worker_messages.Welcome(1, 0, 1.0, SESSION, ())
+SETTINGS = worker_messages.TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
+WELCOME = worker_messages.Welcome(1, 0, 1.0, SETTINGS, ())
 SUBMIT = Asked(1, "m", None, None, None, None, 0, None, 0, False)
 TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1 << 70)
 
@@ -197,10 +197,10 @@ def test_a_client_that_cannot_be_lent_memory_is_gone_and_no_other(front: Front, 
 
 
 class Riddles(Handouts):
-    def ended(self, seat: tuple[int, int], batch: int) -> None:
+    def ended(self, worker: tuple[int, int], batch: int) -> None:
         if batch == 13:
             raise RuntimeError("batch 13 is a riddle")
-        super().ended(seat, batch)
+        super().ended(worker, batch)
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_run_that_cannot_be_written_is_its_jobs_fault(back: Back) -> None:
     }
 
 
-def desk_of(front: Any, feed: Any, pool: Any) -> Admin:
+def admin_of(front: Any, feed: Any, pool: Any) -> Admin:
     machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
     machine.handle(Start(), 1.0)
     followed(machine, 1.0)
@@ -278,9 +278,9 @@ def test_a_question_that_cannot_be_answered_is_told_so(
         raise RuntimeError("the pool is a riddle")
 
     peer = Peer(front, connect)
-    desk = desk_of(front, lambda _: None, riddle)
+    admin = admin_of(front, lambda _: None, riddle)
     for _ in range(2):
-        desk.answer(peer.ask("status"))
+        admin.answer(peer.ask("status"))
         answer = peer.hear()
         assert isinstance(answer, wire.Answer)
         assert answer.error == "the pool failed to answer this question: RuntimeError: the pool is a riddle"
@@ -294,4 +294,4 @@ def test_a_fault_of_the_core_at_a_question_is_not_contained(front: Front, connec
     peer = Peer(front, connect)
     question = peer.ask("stop")
     with pytest.raises(CoreFault):
-        desk_of(front, feed, dict).answer(question)
+        admin_of(front, feed, dict).answer(question)

@@ -217,7 +217,7 @@ def test_a_lie_about_memory_is_the_liars_failure(
     other.close()
 
 
-def test_strings_in_an_arena_are_held_to_their_ends(client: Client) -> None:
+def test_strings_in_a_segment_are_held_to_their_ends(client: Client) -> None:
     client.request(MIB)
     submit = Asked(1, "m", None, None, 2, None, 0, None, 0, False, (Lent(1, 1, 0, 8),), None)
     client.dealer.send_multipart(framed(submit, INSTANCE, [TABLE, bytes(128), b""]))

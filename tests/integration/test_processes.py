@@ -151,7 +151,7 @@ def test_cpu_workers_have_their_cores_and_gpu_workers_beside_them_all(nvml: Fake
         assert [allowed(pid) for pid in pids] == [{str(first)}, everywhere, {str(last)}]
         assert allowed(pool.pid) == everywhere, "the pool's own are as they were"
         assert environ(pids[0])["OMP_NUM_THREADS"] == "1"
-        # Whoever follows is bound likewise, and a standby is before it has a seat.
+        # Whoever follows is bound likewise, and a standby is before it has a slot.
         eventually(lambda: all(slot["standby"] for slot in client.status()["slots"]))
         standby = client.status()["slots"][2]["standby"]["pid"]
         eventually(lambda: allowed(standby) == {str(last)})

@@ -25,7 +25,7 @@ from pool.wire.refusal import Refusal
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
-SESSION = wire.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
+SETTINGS = wire.TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
 
 
 class Bench:
@@ -123,7 +123,7 @@ def bench() -> Iterator[Bench]:
 
 
 def welcome(*models: wire.ModelSettings) -> wire.Welcome:
-    return wire.Welcome(lanes=2, heartbeat_s=1.0, gpus=0, session=SESSION, models=models)
+    return wire.Welcome(lanes=2, heartbeat_s=1.0, gpus=0, tensorflow=SETTINGS, models=models)
 
 
 def test_a_worker_without_models_is_ready_and_stops(bench: Bench) -> None:

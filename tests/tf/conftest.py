@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pool.wire.worker_messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
 
 # As the pool sets it; before TensorFlow is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -41,7 +41,7 @@ with warnings.catch_warnings(), _in_silence():
     # Not by CUDA_VISIBLE_DEVICES: the pools that these tests start would inherit it.
     tf.config.set_visible_devices([], "GPU")
 
-SESSION = SessionSettings(
+SETTINGS = TensorFlowSettings(
     allow_growth=True,
     per_process_gpu_memory_fraction=0.0,
     allow_soft_placement=True,
@@ -59,13 +59,13 @@ InProcess = Callable[[Path, str, Mapping[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def session_settings() -> SessionSettings:
-    return SESSION
+def tensorflow_settings() -> TensorFlowSettings:
+    return SETTINGS
 
 
 @pytest.fixture(scope="session")
 def backend() -> TensorFlowBackend:
-    return TensorFlowBackend(SESSION, gpus=0)
+    return TensorFlowBackend(SETTINGS, gpus=0)
 
 
 @pytest.fixture(scope="session")

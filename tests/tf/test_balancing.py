@@ -19,8 +19,8 @@ TWO = Devices(["/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/r
 
 
 @pytest.fixture(scope="module")
-def backend(session_settings):
-    return TensorFlowBackend(dataclasses.replace(session_settings, device_count={"CPU": 2}), gpus=0)
+def backend(tensorflow_settings):
+    return TensorFlowBackend(dataclasses.replace(tensorflow_settings, device_count={"CPU": 2}), gpus=0)
 
 
 @pytest.fixture(scope="module")

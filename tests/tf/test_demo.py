@@ -66,8 +66,8 @@ def test_import_load_and_run_print_only_what_the_pool_drops():
 import json, logging, pathlib, numpy as np
 from workers.tf.backend import TensorFlowBackend
 from pool.processes.noise import is_noise
-from pool.wire.worker_messages import ModelSettings, SessionSettings
-backend = TensorFlowBackend(SessionSettings(True, 0.0, True, False, 0, 0, {}, False), 0)
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
+backend = TensorFlowBackend(TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False), 0)
 model = backend.load(ModelSettings("digits", "workers/tf/demo/digits", True))
 model.warm_up()
 pixels = np.array([json.loads(pathlib.Path("workers/tf/demo/seven.json").read_text())], np.float32)

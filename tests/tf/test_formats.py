@@ -328,7 +328,7 @@ def test_a_graph_is_chosen_by_its_tags(loaded, refusal, tmp_path):
     )
 
 
-def test_what_is_imported_may_be_rewritten(session_settings, trained):
+def test_what_is_imported_may_be_rewritten(tensorflow_settings, trained):
     """The seam where a graph is changed between reading and importing it."""
     seen = []
 
@@ -340,7 +340,7 @@ def test_what_is_imported_may_be_rewritten(session_settings, trained):
         seen.append(changed)
         return changed
 
-    config = v1.ConfigProto(log_device_placement=session_settings.log_device_placement)
+    config = v1.ConfigProto(log_device_placement=tensorflow_settings.log_device_placement)
     for path in (trained.saved_model, trained.frozen, trained.meta):
         model = load_with(ModelSettings("m", str(path), True), config, 0, rewrite)
         graph = model._session.graph

@@ -142,10 +142,10 @@ def test_no_signature(refusal, tmp_path):
     assert "save it with signatures=" in refusal(tmp_path / "bare")
 
 
-def test_a_gpu_worker_without_a_gpu_says_what_to_install(session_settings, monkeypatch):
+def test_a_gpu_worker_without_a_gpu_says_what_to_install(tensorflow_settings, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
     with pytest.raises(WrongDevices) as caught:
-        TensorFlowBackend(session_settings, gpus=1)
+        TensorFlowBackend(tensorflow_settings, gpus=1)
     text = str(caught.value)
     assert "sees 0 GPUs, but this worker should have 1" in text
     assert "CUDA_VISIBLE_DEVICES is 'GPU-promised'" in text
@@ -153,17 +153,17 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(session_settings, monke
     assert "\n" not in text
 
 
-def test_a_session_whose_settings_leave_the_gpus_out_is_refused(session_settings):
+def test_a_session_whose_settings_leave_the_gpus_out_is_refused(tensorflow_settings):
     """TensorFlow sees the GPU, `device_count` hides it from the Session: there is one to be seen on this machine."""
-    config = config_proto(dataclasses.replace(session_settings, device_count={"GPU": 0}))
+    config = config_proto(dataclasses.replace(tensorflow_settings, device_count={"GPU": 0}))
     with pytest.raises(WrongDevices) as caught:
         open_session(config, gpus=1)
     assert "has 0 GPUs, but it should have 1; device_count of [tensorflow] is {'GPU': 0}" in str(caught.value)
 
 
-def test_a_load_refuses_wrong_devices_as_such(session_settings, two_signatures):
+def test_a_load_refuses_wrong_devices_as_such(tensorflow_settings, two_signatures):
     with pytest.raises(WrongDevices):
-        loading.load(ModelSettings("m", str(two_signatures), True), config_proto(session_settings), 1)
+        loading.load(ModelSettings("m", str(two_signatures), True), config_proto(tensorflow_settings), 1)
 
 
 OUT_OF_MEMORY = "failed to allocate 6.00G (6442450944 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"

@@ -11,19 +11,19 @@ from workers.tf.backend import TensorFlowBackend
 pytestmark = pytest.mark.tensorflow
 
 
-def refusal(session_settings, library):
+def refusal(tensorflow_settings, library):
     with pytest.raises(CannotLoad) as caught:
-        TensorFlowBackend(replace(session_settings, op_libraries=(str(library),)), gpus=0)
+        TensorFlowBackend(replace(tensorflow_settings, op_libraries=(str(library),)), gpus=0)
     text = str(caught.value)
     assert text.startswith(f"op_libraries of [tensorflow]: {library} ")
     assert "\n" not in text
     return text
 
 
-def test_a_library_that_is_not_there(session_settings, tmp_path):
-    assert "is not a file: give a library (.so)" in refusal(session_settings, tmp_path / "ops.so")
+def test_a_library_that_is_not_there(tensorflow_settings, tmp_path):
+    assert "is not a file: give a library (.so)" in refusal(tensorflow_settings, tmp_path / "ops.so")
 
 
-def test_what_is_no_library(session_settings, tmp_path):
+def test_what_is_no_library(tensorflow_settings, tmp_path):
     (tmp_path / "ops.so").write_text("none")
-    assert f"cannot be loaded into TensorFlow {tf.__version__}: " in refusal(session_settings, tmp_path / "ops.so")
+    assert f"cannot be loaded into TensorFlow {tf.__version__}: " in refusal(tensorflow_settings, tmp_path / "ops.so")

@@ -155,9 +155,9 @@ def test_xla_compiles_on_the_cpu(backend, with_file, quicker):
     model.close()
 
 
-def test_the_switch_of_the_session_compiles_on_the_cpu_too(backend, with_file, session_settings):
-    session = replace(session_settings, jit=True)
-    model = backend.load(ModelSettings("m", str(with_file), True, session=session))
+def test_the_switch_of_the_session_compiles_on_the_cpu_too(backend, with_file, tensorflow_settings):
+    session = replace(tensorflow_settings, jit=True)
+    model = backend.load(ModelSettings("m", str(with_file), True, tensorflow=session))
     assert "_XlaRun" in ops(model)
     model.close()
 
@@ -214,7 +214,7 @@ def test_placement_rules_keep_the_remapper_off(backend, with_file):
     rules = (PlacementRule("StatefulPartitionedCall.*", "/cpu:0"),)
     for grappler, kinds in (({"remapping": "on"}, []), ({"remapping": "on", "loop_optimization": "off"}, ["grappler"])):
         wanted = OptimizationSettings(grappler=grappler)
-        model = backend.load(ModelSettings("m", str(with_file), True, placement=rules, optimizations=wanted))
+        model = backend.load(ModelSettings("m", str(with_file), True, layer_devices=rules, optimizations=wanted))
         assert [each.kind for each in model.info.optimizations] == kinds
         model.close()
 
@@ -393,11 +393,11 @@ def test_agreement():
     assert disagreement({"y": np.zeros(2)}, {"y": np.zeros(3)}, 1.0) == "output 'y' has the shape [2], not [3]"
 
 
-def test_every_pass_that_can_be_chosen_is_a_switch_of_this_tensorflow(session_settings):
+def test_every_pass_that_can_be_chosen_is_a_switch_of_this_tensorflow(tensorflow_settings):
     fields = RewriterConfig.DESCRIPTOR.fields_by_name
     assert {fields[name].enum_type.name for name in GRAPPLER} == {"Toggle"}
     passes = dict.fromkeys(GRAPPLER, "off") | {"remapping": "aggressive", "layout_optimizer": "on"}
-    config = optimized(config_proto(session_settings), OptimizationSettings(grappler=passes), ("grappler",), 0)
+    config = optimized(config_proto(tensorflow_settings), OptimizationSettings(grappler=passes), ("grappler",), 0)
     rewrites = config.graph_options.rewrite_options
     assert (rewrites.remapping, rewrites.layout_optimizer) == (RewriterConfig.AGGRESSIVE, RewriterConfig.ON)
     assert rewrites.constant_folding == RewriterConfig.OFF

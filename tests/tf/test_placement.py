@@ -24,8 +24,8 @@ X = np.arange(8, dtype=np.float32).reshape(2, 4) / 10
 
 
 @pytest.fixture(scope="module")
-def two_cpus(session_settings):
-    return dataclasses.replace(session_settings, device_count={"CPU": 2})
+def two_cpus(tensorflow_settings):
+    return dataclasses.replace(tensorflow_settings, device_count={"CPU": 2})
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def layers(models):
 
 
 @pytest.fixture(scope="module")
-def towers(models):
-    """TensorFlow 1: reference variables under names of their own, with baked devices, read by two towers."""
-    folder = models / "towers"
+def branches(models):
+    """TensorFlow 1: reference variables under names of their own, with baked devices, read by two branches."""
+    folder = models / "branches"
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
         weight = tf.compat.v1.get_variable("weight", initializer=tf.ones([4, 2]), use_resource=False)
@@ -103,7 +103,7 @@ def rules(*pairs):
 
 
 def settings(folder, *pairs, **others):
-    return ModelSettings(folder.name, str(folder), True, placement=rules(*pairs), **others)
+    return ModelSettings(folder.name, str(folder), True, layer_devices=rules(*pairs), **others)
 
 
 def where(report, signature="serving_default"):
@@ -227,8 +227,8 @@ def test_what_uses_a_variable_is_found_wherever_it_was_handed_on_to(backend, han
     assert model.run("serving_default", {"x": x}, ["x"])["x"].tolist() == [12.0]
 
 
-def test_reference_variables_of_tensorflow_1_go_with_their_readers(backend, towers):
-    model = backend.load(settings(towers, ("weight/read", "/cpu:1"), ("right/.*", "/cpu:1")))
+def test_reference_variables_of_tensorflow_1_go_with_their_readers(backend, branches):
+    model = backend.load(settings(branches, ("weight/read", "/cpu:1"), ("right/.*", "/cpu:1")))
     nodes = where(model.placement())
     assert nodes["weight"] == nodes["weight/read"] == nodes["right/squashed"] == nodes["right/product"] == "/cpu:1"
     assert nodes["left/product"] == "/cpu:0"
@@ -338,14 +338,14 @@ def strings(graph_def):
 CPU = Devices(["/job:localhost/replica:0/task:0/device:CPU:0"])
 
 
-def test_only_devices_that_are_not_there_are_cleared(layers, towers, two_signatures):
+def test_only_devices_that_are_not_there_are_cleared(layers, branches, two_signatures):
     graph = graph_of(layers)
     assert "/device:GPU:3" in strings(graph)
     clear(graph, Clear.MISSING, CPU)
     assert {"/device:CPU:0"} <= strings(graph) <= {"", "/device:CPU:0", "/device:CPU:*"}
     clear(graph, Clear.ALL, CPU)
     assert strings(graph) == {""}
-    graph = graph_of(towers)
+    graph = graph_of(branches)
     clear(graph, Clear.MISSING, CPU)
     assert strings(graph) == {"", "/cpu:0"}, "of another job's, nothing is there"
     for which in (Clear.MISSING, Clear.NONE):
@@ -363,14 +363,14 @@ def test_without_rules_and_strings_to_clear_what_is_imported_is_what_was_read(tw
     assert graph.SerializeToString(deterministic=True) == before
 
 
-def test_a_model_of_another_machine_loads_on_any_worker(backend, towers, layers):
-    for folder in (towers, layers):
+def test_a_model_of_another_machine_loads_on_any_worker(backend, branches, layers):
+    for folder in (branches, layers):
         assert set(where(backend.load(settings(folder)).placement()).values()) == {"/cpu:0"}
         every = backend.load(settings(folder, clear_devices=Clear.ALL)).placement()
         assert set(where(every).values()) == {"/cpu:0"}
 
 
-def test_a_device_that_is_not_there_is_refused_where_nothing_may_run_elsewhere(backend, two_cpus, layers, towers):
+def test_a_device_that_is_not_there_is_refused_where_nothing_may_run_elsewhere(backend, two_cpus, layers, branches):
     hard = dataclasses.replace(two_cpus, allow_soft_placement=False)
     kept = {"clear_devices": Clear.NONE, "session": hard}
     with pytest.raises(CannotLoad) as caught:
@@ -379,8 +379,8 @@ def test_a_device_that_is_not_there_is_refused_where_nothing_may_run_elsewhere(b
     assert re.search(r"node 'conv1/MatMul' of function '__inference_numbers_\d+' and \d+ more must run on ", told), told
     assert "device /gpu:3, which this worker does not have (it has /cpu:0, /cpu:1), and allow_soft_placement is" in told
     with pytest.raises(CannotLoad, match=r"node 'weight' and 3 more must run on device /gpu:1, which this worker"):
-        backend.load(settings(towers, **kept))
-    backend.load(settings(layers, session=hard))
+        backend.load(settings(branches, **kept))
+    backend.load(settings(layers, tensorflow=hard))
     backend.load(settings(layers, clear_devices=Clear.NONE))
 
 
@@ -406,7 +406,7 @@ def test_a_model_may_have_a_session_that_differs_from_its_workers(backend, two_c
 
     monkeypatch.setattr(loading, "open_session", far_enough)
     own = dataclasses.replace(two_cpus, log_device_placement=True)
-    for each in (settings(layers), settings(layers, session=own), settings(layers, (".*", "/cpu:0"))):
+    for each in (settings(layers), settings(layers, tensorflow=own), settings(layers, (".*", "/cpu:0"))):
         with pytest.raises(CannotLoad):
             backend.load(each)
     plain, logging_too, _ = opened

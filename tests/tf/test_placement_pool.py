@@ -67,14 +67,14 @@ def test_each_worker_has_the_devices_that_its_models_ask_for(client: Client) -> 
         np.testing.assert_allclose(value, client.run("plain", x)[name], rtol=1e-6)
 
 
-def test_a_model_has_a_tower_on_each_device_or_is_spread_over_them(client: Client) -> None:
+def test_a_model_has_a_copy_on_each_device_or_is_spread_over_them(client: Client) -> None:
     x = np.arange(20, dtype=np.float32).reshape(5, 4) / 20
     plain = client.run("plain", x)
     for model in ("twice", "spread"):
         for name, value in client.run(model, x).items():
             np.testing.assert_allclose(value, plain[name], rtol=1e-6)
-    towers = client.placement("twice")["signatures"]["serving_default"]["nodes"]
-    variables = [node["device"] for node in towers if node["op"] == "VarHandleOp"]
+    nodes = client.placement("twice")["signatures"]["serving_default"]["nodes"]
+    variables = [node["device"] for node in nodes if node["op"] == "VarHandleOp"]
     assert variables.count("/cpu:0") == variables.count("/cpu:1") > 0
     rules = client.placement("spread")["rules"]
     assert [rule["layers"] for rule in rules] == ["least-loaded"] * 2

@@ -20,7 +20,7 @@ WIDTH = 6
 
 
 class Regression(tf.Module):
-    """`loss` gives no row back: the mean gradients of a linear model, as a tower of data-parallel training does."""
+    """`loss` gives no row back: the mean gradients of a linear model, as a worker of data-parallel training does."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,10 +10,10 @@ from workers.tf.session import config_proto, open_session
 pytestmark = pytest.mark.tensorflow
 
 
-def test_every_setting_arrives(session_settings):
+def test_every_setting_arrives(tensorflow_settings):
     config = config_proto(
         dataclasses.replace(
-            session_settings,
+            tensorflow_settings,
             allow_growth=False,
             per_process_gpu_memory_fraction=0.25,
             allow_soft_placement=False,
@@ -33,12 +33,12 @@ def test_every_setting_arrives(session_settings):
     assert config.graph_options.optimizer_options.global_jit_level == tf.compat.v1.OptimizerOptions.ON_1
 
 
-def test_jit_is_off_unless_asked_for(session_settings):
-    config = config_proto(session_settings)
+def test_jit_is_off_unless_asked_for(tensorflow_settings):
+    config = config_proto(tensorflow_settings)
     assert config.graph_options.optimizer_options.global_jit_level == tf.compat.v1.OptimizerOptions.DEFAULT
 
 
-def test_sessions_share_no_graph(session_settings):
-    config = config_proto(session_settings)
+def test_sessions_share_no_graph(tensorflow_settings):
+    config = config_proto(tensorflow_settings)
     with open_session(config, 0) as one, open_session(config, 0) as other:
         assert one.graph is not other.graph

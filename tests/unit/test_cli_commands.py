@@ -125,10 +125,18 @@ def test_help_and_what_it_does_not_import(command: str) -> None:
     assert done.stdout.startswith(f"Usage: pool {command}")
 
 
-def test_the_list_of_commands_has_whole_sentences(pool: Any) -> None:
-    status, out, _ = pool("--help")
+@pytest.mark.parametrize(
+    ("group", "sentence"),
+    [
+        ((), "Run MODEL once and print its outputs."),
+        (("bench",), "Send jobs of MODEL at a given rate, whether or not earlier ones are answered."),
+        (("systemd",), "Write the unit where systemd finds it, and print the commands to run next."),
+    ],
+)
+def test_the_list_of_commands_has_whole_sentences(pool: Any, group: tuple[str, ...], sentence: str) -> None:
+    status, out, _ = pool(*group, "--help")
     assert status == 0
-    assert "Run MODEL once and print its outputs." in out
+    assert sentence in " ".join(out.split())
     assert "..." not in out.partition("Commands:")[2]
 
 

@@ -170,9 +170,9 @@ def test_nothing_is_remembered_of_a_line_that_is_over() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_small_pool_takes_all_in_the_end(seed: int) -> None:
-    """A pool with few seats, in virtual time: each job is run once, what is kept is bounded, the pool is kept busy."""
+    """A pool with few places, in virtual time: each job is run once, what is kept is bounded, the pool is kept busy."""
     rng = random.Random(seed)
-    seats, lanes, job_s, travel_s = rng.randint(1, 40), rng.randint(1, 8), 0.01, 0.0005
+    places, lanes, job_s, travel_s = rng.randint(1, 40), rng.randint(1, 8), 0.01, 0.0005
     credit_bytes = rng.choice([200, 2_000, ROOM])
     door = Door(credit_bytes)
     door.backpressure = Backpressure(rng.random)
@@ -203,7 +203,7 @@ def test_a_small_pool_takes_all_in_the_end(seed: int) -> None:
             now = max(now, instant)
             continue
         now, _, what, each = heapq.heappop(arrivals)
-        if what == "submit" and len(in_pool) >= seats:
+        if what == "submit" and len(in_pool) >= places:
             later(now + travel_s, "refused", each)
             refusals += 1
         elif what == "submit":
@@ -223,5 +223,5 @@ def test_a_small_pool_takes_all_in_the_end(seed: int) -> None:
     assert sorted(numbers(ended)) == list(range(len(jobs)))
     assert refusals < 2 * len(jobs)
     if credit_bytes == ROOM:
-        ideal_s = len(jobs) * job_s / min(seats, lanes)
+        ideal_s = len(jobs) * job_s / min(places, lanes)
         assert now < 1.1 * ideal_s + 0.1, f"seed {seed}: {now:.2f} s, {ideal_s:.2f} s would do"

@@ -204,12 +204,12 @@ def test_an_interrupted_caller_leaves_no_job_behind(
     fake.nothing_of(Asked)
 
 
-def small_pool(folder: Path, seats: int) -> Serving:
-    """Refuses what comes while `seats` jobs are in it. Answers the oldest when a job comes, or when none does."""
+def small_pool(folder: Path, places: int) -> Serving:
+    """Refuses what comes while `places` jobs are in it. Answers the oldest when a job comes, or when none does."""
     held: list[tuple[int, dict[str, Any]]] = []
 
     def serve(submit: Asked, inputs: dict[str, Any]) -> wire.Failure | None:
-        if len(held) == seats:
+        if len(held) == places:
             number, oldest = held.pop(0)
             pool.answer(number, oldest)
             return wire.Failure(submit.job, Fault.OVERLOADED, "full", 0.005)

@@ -47,7 +47,7 @@ def mean_rows(_: Asked, inputs: dict[str, Any]) -> dict[str, Any]:
 WHOLE = np.arange(20, dtype=np.float32).reshape(10, 2)
 
 
-def test_a_tower_for_each_replica_in_the_order_of_the_input(serving: Any) -> None:
+def test_a_piece_for_each_replica_in_the_order_of_the_input(serving: Any) -> None:
     pool, client = serving(doubled)
     answers = client.scatter("m", {"x": WHOLE}, priority=3, signature="s", outputs=["y"], timeout=5.0)
     assert [len(answer["y"]) for answer in answers] == [4, 3, 3]

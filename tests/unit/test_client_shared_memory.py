@@ -129,7 +129,7 @@ def overlap(one: Region, other: Region) -> bool:
     return one.offset < other.offset + other.size_bytes and other.offset < one.offset + one.size_bytes
 
 
-CALLS = (None, "a", "b", "c")  # None: a room, or an array of the caller's
+CALLS = (None, "a", "b", "c")  # None: a space, or an array of the caller's
 STEPS = st.tuples(
     st.sampled_from(["take", "take", "keep", "drop", "trim"]), st.integers(1, 20 * PAGE), st.sampled_from(CALLS)
 )
@@ -175,7 +175,7 @@ def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[str,
 
 @given(st.integers(256, 3 * PAGE), st.integers(256, 3 * PAGE), st.lists(st.integers(1, PAGE), max_size=8))
 @settings(deadline=None)
-def test_jobs_of_one_call_adjoin_to_the_byte_whatever_comes_between(size: int, other: int, rooms: list[int]) -> None:
+def test_jobs_of_one_call_adjoin_to_the_byte_whatever_comes_between(size: int, other: int, spaces: list[int]) -> None:
     segment, fd = lone_segment(1024 * PAGE)
     jobs: dict[str, list[Region]] = {"a": [], "b": []}
     held = []
@@ -184,7 +184,7 @@ def test_jobs_of_one_call_adjoin_to_the_byte_whatever_comes_between(size: int, o
             region = segment.take(size_bytes, call)
             assert region is not None
             jobs[call].append(region)
-        held += [segment.take(room) for room in rooms[number : number + 1]]
+        held += [segment.take(space) for space in spaces[number : number + 1]]
     assert None not in held
     for regions in jobs.values():
         assert regions[0].offset % 64 == 0
@@ -258,12 +258,12 @@ def test_while_few_are_in_flight_each_begins_where_tensorflow_takes_it_and_not_a
 
 
 @pytest.mark.parametrize("learned", [1, 3, 8])
-def test_there_is_room_for_an_answer_of_other_rows_and_what_lies_between_its_outputs(learned: int) -> None:
-    rooms, request = AnswerSizes(), Request("m")
-    rooms.learn(request, learned, {name: np.zeros((learned, 25001), np.float32) for name in "ab"})
+def test_there_is_space_for_an_answer_of_other_rows_and_what_lies_between_its_outputs(learned: int) -> None:
+    sizes, request = AnswerSizes(), Request("m")
+    sizes.learn(request, learned, {name: np.zeros((learned, 25001), np.float32) for name in "ab"})
     for rows in range(1, 257):
         needed = 2 * -(-rows * 25001 * 4 // 64) * 64
-        assert needed <= rooms.expected_bytes(request, rows) < 1.01 * needed + PAGE
+        assert needed <= sizes.expected_bytes(request, rows) < 1.01 * needed + PAGE
 
 
 def test_what_a_caller_keeps_is_no_job_in_flight() -> None:
@@ -523,11 +523,11 @@ def test_an_empty_array_is_submitted_without_a_copy_and_an_answer_with_one(share
     assert not isinstance(piece, bytes)
     array[0] = 7, 8
     assert piece.memory[:8] == np.float32([7, 8]).tobytes()  # type: ignore[arg-type]  # a list will do
-    room = shared_memory.place(LARGE)
-    assert room is not None
-    frames = pack_answer({"y": array.ravel()[: LARGE // 4]}, AnswerMemory(room.memory, room.offset))
-    answer = decode_answer([1], [frames[0]], room)["y"]
-    assert np.shares_memory(answer, array_over(room, room.offset, room.size_bytes))
+    space = shared_memory.place(LARGE)
+    assert space is not None
+    frames = pack_answer({"y": array.ravel()[: LARGE // 4]}, AnswerMemory(space.memory, space.offset))
+    answer = decode_answer([1], [frames[0]], space)["y"]
+    assert np.shares_memory(answer, array_over(space, space.offset, space.size_bytes))
     (_, (_, piece)) = encode_call("m", answer, shared_memory)
     answer[:] = 0
     assert not isinstance(piece, bytes)
@@ -535,17 +535,17 @@ def test_an_empty_array_is_submitted_without_a_copy_and_an_answer_with_one(share
 
 
 def test_an_answer_lies_within_what_was_reserved(shared_memory: SharedMemory) -> None:
-    room = shared_memory.place(LARGE)
-    assert room is not None
+    space = shared_memory.place(LARGE)
+    assert space is not None
     array = np.ones(LARGE // 4, np.float32)
     for shift, said in (
         (-64, "outside the space that was reserved"),
         (PAGE + 64, "outside the space that was reserved"),
         (1 << 62, "outside the space that was reserved"),
     ):
-        (frame,) = pack_answer({"y": array}, AnswerMemory(room.memory, room.offset + shift & (1 << 64) - 1))
+        (frame,) = pack_answer({"y": array}, AnswerMemory(space.memory, space.offset + shift & (1 << 64) - 1))
         with pytest.raises(BadFrame, match=said):
-            decode_answer([1], [frame], room)
+            decode_answer([1], [frame], space)
         with pytest.raises(BadFrame, match="outside the space that was reserved"):
             decode_answer([1], [frame], None)
 
@@ -699,25 +699,25 @@ def test_a_child_frees_nothing_of_its_parents_and_does_not_wait(pool: Pool, shar
     assert not pool.gone
 
 
-# --- room for answers ---------------------------------------------------------------------------------------------
+# --- space for answers --------------------------------------------------------------------------------------------
 
 
-def test_how_much_room_is_learned_by_the_row_and_fades() -> None:
-    rooms = AnswerSizes()
+def test_how_much_space_is_learned_by_the_row_and_fades() -> None:
+    sizes = AnswerSizes()
     request = Request("m", None, None, None, 0, None)
-    assert rooms.expected_bytes(request, 10) == 0
-    rooms.learn(request, 2, {"y": np.zeros((2, MIB), np.uint8), "s": np.array([b"x"], object)})
-    assert rooms.expected_bytes(request, 3) == 3 * MIB
-    assert rooms.expected_bytes(Request("n", None, None, None, 0, None), 3) == 0
+    assert sizes.expected_bytes(request, 10) == 0
+    sizes.learn(request, 2, {"y": np.zeros((2, MIB), np.uint8), "s": np.array([b"x"], object)})
+    assert sizes.expected_bytes(request, 3) == 3 * MIB
+    assert sizes.expected_bytes(Request("n", None, None, None, 0, None), 3) == 0
     for _ in range(500):
-        rooms.learn(request, 1, {"y": np.zeros(64, np.uint8)})
-    assert rooms.expected_bytes(request, 3) == 0
+        sizes.learn(request, 1, {"y": np.zeros(64, np.uint8)})
+    assert sizes.expected_bytes(request, 3) == 0
     assert FADES**500 * MIB < 64
 
 
 def test_few_answers_are_remembered() -> None:
-    rooms = AnswerSizes()
+    sizes = AnswerSizes()
     for number in range(1000):
-        rooms.learn(Request(f"m{number}", None, None, None, 0, None), None, {"y": np.zeros(MIB, np.uint8)})
-    assert rooms.expected_bytes(Request("m0", None, None, None, 0, None), None) == 0
-    assert rooms.expected_bytes(Request("m999", None, None, None, 0, None), None) == MIB
+        sizes.learn(Request(f"m{number}", None, None, None, 0, None), None, {"y": np.zeros(MIB, np.uint8)})
+    assert sizes.expected_bytes(Request("m0", None, None, None, 0, None), None) == 0
+    assert sizes.expected_bytes(Request("m999", None, None, None, 0, None), None) == MIB

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 from pool.config import Settings, builtin_settings, load_settings, parse_settings
 from pool.config.renamed import RENAMED
-from pool.config.session import DeviceSection, TensorFlowSection
 from pool.config.settings import ModelSection
+from pool.config.tensorflow import DeviceSection, TensorFlowSection
 from pool.errors import InvalidConfig
-from pool.wire.worker_messages import SessionSettings
+from pool.wire.worker_messages import TensorFlowSettings
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml"
 
@@ -40,12 +40,12 @@ def file_mistakes(tmp_path: Path, text: str) -> list[str]:
 # --- the schema
 
 
-def test_the_session_section_is_the_session_of_the_protocol() -> None:
-    assert list(TensorFlowSection.model_fields) == [field.name for field in dataclasses.fields(SessionSettings)]
+def test_the_tensorflow_section_is_that_of_the_protocol() -> None:
+    assert list(TensorFlowSection.model_fields) == [field.name for field in dataclasses.fields(TensorFlowSettings)]
     message = parse_settings(
         {"tensorflow": {"device_count": {"CPU": 1}, "jit": True}}, "x", Path("/")
     ).tensorflow.message()
-    assert message == SessionSettings(True, 0.0, True, False, 0, 0, {"CPU": 1}, True)
+    assert message == TensorFlowSettings(True, 0.0, True, False, 0, 0, {"CPU": 1}, True)
 
 
 def test_settings_are_frozen() -> None:
@@ -395,7 +395,7 @@ batch_wait = "soon"
         ":7: [tensorflow] allow_growth: 1 is neither true nor false; write true or false, without quotes",
         ":8: [tensorflow] device_count.TPU: 'TPU' is not a choice; write 'CPU' or 'GPU'",
         ":8: [tensorflow] device_count.CPU: -1 is too small; write 0 or more",
-        ":9: queu: unknown section; did you mean 'queue'?",
+        ":9: [queu]: unknown section; did you mean 'queue'?",
         ":11: [queue] max_jobs: '2' is not a whole number; write digits only, such as 2",
         f":12: [queue] max_bytes: '2Gb' is not a size; {size}",
         ':13: model[0].path: is missing; write a path, such as path = "models/digits"',
@@ -556,7 +556,7 @@ def test_a_former_name_is_told_the_new_one(tmp_path: Path, former: str, now: str
     required = {"[[device]]": "use = 0\n", "[[model]]": 'name = "m"\npath = "stub:echo"\n'}.get(section, "")
     text = f"{section}\n{required}{key or 'max_bytes'} = 1\n"
     (told,) = file_mistakes(tmp_path, text)
-    place = f"{section.strip('[]')}[0].{key}" if required else former if key else former.strip("[]")
+    place = f"{section.strip('[]')}[0].{key}" if required else former
     line = text.count("\n") if key else 1
     assert told == f":{line}: {place}: has a new name; write {now.removeprefix(section + ' ')}"
     section, _, key = now.partition(" ")

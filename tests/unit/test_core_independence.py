@@ -13,12 +13,12 @@ from pool.core.queue.independence import ENOUGH, ENOUGH_UNTRIED, MOST_SETS, Inde
 from pool.wire.codec import MAX_HEADER_BYTES, pack
 from pool.wire.independence import Batching, Judgement, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
-from pool.wire.worker_messages import SessionSettings, Welcome
+from pool.wire.worker_messages import TensorFlowSettings, Welcome
 from simulation.driver import Did, Driver, every
 from simulation.plans import model_info
 
 S = DEFAULT_SIGNATURE
-WELCOME = Welcome(2, 0, 1.0, SessionSettings(True, 0.0, True, False, 0, 0, {}, False), ())
+WELCOME = Welcome(2, 0, 1.0, TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False), ())
 AGREED = Trial(outputs=("y", "z"))
 
 

@@ -404,7 +404,7 @@ def test_without_room_the_worker_goes_first() -> None:
     assert works(driver, 1)
 
 
-def test_one_that_finds_no_room_in_the_seat_itself_is_followed_by_another() -> None:
+def test_one_that_finds_no_room_in_the_slot_itself_is_followed_by_another() -> None:
     """The worker beside it died meanwhile."""
     driver = begun()
     spawned(driver)

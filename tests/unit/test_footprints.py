@@ -53,7 +53,7 @@ def test_whatever_decides_the_size_makes_another_of_it(tmp_path: Path) -> None:
         fingerprint(model, 3),
         fingerprint(replace(model, batch_sizes=(1, 64)), 2),
         fingerprint(replace(model, warmup=False), 2),
-        fingerprint(replace(model, placement=(PlacementRule(".*", "/cpu:0"),)), 2),
+        fingerprint(replace(model, layer_devices=(PlacementRule(".*", "/cpu:0"),)), 2),
     }
     os.utime(tmp_path / "model/saved_model.pb", ns=(1, 1))
     keys.add(fingerprint(model, 2))

@@ -81,26 +81,28 @@ def test_a_job_can_ask_for_a_slot_by_each_of_its_names() -> None:
     assert all(slot.models == ("m",) for slot in slots)
 
 
-def models(*sessions: Mapping[str, Any], **others: object) -> list[dict[str, object]]:
+def models(*tensorflow: Mapping[str, Any], **others: object) -> list[dict[str, object]]:
     return [
-        {"name": name, "path": "stub:echo", "devices": "all", "tensorflow": session, **others}
-        for name, session in zip("abc", sessions, strict=False)
+        {"name": name, "path": "stub:echo", "devices": "all", "tensorflow": own, **others}
+        for name, own in zip("abc", tensorflow, strict=False)
     ]
 
 
 def test_nothing_is_another_where_nothing_is_overridden() -> None:
     made = plan({"devices": ["cpu", 6]})
-    assert [(share.device.label, share.models, share.session, share.sessions) for share in made.shares] == [
-        ("cpu:0", ("m",), made.session, {}),
-        ("gpu:6", ("m",), made.session, {}),
+    found = [(each.device.label, each.models, each.tensorflow, each.tensorflow_by_model) for each in made.shares]
+    assert found == [
+        ("cpu:0", ("m",), made.tensorflow, {}),
+        ("gpu:6", ("m",), made.tensorflow, {}),
     ]
-    assert made.welcome(1).session == made.session
+    assert made.welcome(1).tensorflow == made.tensorflow
     assert made.welcome(1).models == made.models
     plain = ModelSettings("m", "stub:echo", True)
-    assert [(m.session, m.placement, m.clear_devices) for m in (*made.models, plain)] == [(None, (), Clear.MISSING)] * 2
+    for each in (*made.models, plain):
+        assert (each.tensorflow, each.layer_devices, each.clear_devices) == (None, (), Clear.MISSING)
 
 
-def test_the_session_of_a_model_overrides_that_of_its_device_and_that_the_pools() -> None:
+def test_the_settings_of_a_model_override_that_of_its_device_and_that_the_pools() -> None:
     made = plan(
         {"devices": [0, 1, "cpu", "cpu"]},
         tensorflow={"allow_growth": False, "per_process_gpu_memory_fraction": 0.9, "inter_op_parallelism_threads": 1},
@@ -110,11 +112,11 @@ def test_the_session_of_a_model_overrides_that_of_its_device_and_that_the_pools(
         ],
         model=models({"per_process_gpu_memory_fraction": 0.25}),
     )
-    sessions = [made.welcome(slot).session for slot in range(4)]
-    assert [session.per_process_gpu_memory_fraction for session in sessions] == [0.25] * 4
-    assert [session.jit for session in sessions] == [False, True, False, False]
-    assert [session.intra_op_parallelism_threads for session in sessions] == [0, 0, made.cpu_share, 7]
-    assert {(session.allow_growth, session.inter_op_parallelism_threads) for session in sessions} == {(False, 1)}
+    found = [made.welcome(slot).tensorflow for slot in range(4)]
+    assert [each.per_process_gpu_memory_fraction for each in found] == [0.25] * 4
+    assert [each.jit for each in found] == [False, True, False, False]
+    assert [each.intra_op_parallelism_threads for each in found] == [0, 0, made.cpu_share, 7]
+    assert {(each.allow_growth, each.inter_op_parallelism_threads) for each in found} == {(False, 1)}
 
 
 def test_slots_that_share_a_device_have_its_names_and_their_own() -> None:
@@ -127,7 +129,7 @@ def test_slots_that_share_a_device_have_its_names_and_their_own() -> None:
     assert [(slot.models, slot.device) for slot in slots] == [(("a",), "gpu:0")] * 2 + [(("b",), "gpu:0")] * 2
     assert ["slot:3" in slot.names for slot in slots] == [False, False, False, True]
     assert all("gpu:0" in slot.names for slot in slots)
-    fractions = [made.welcome(slot).session.per_process_gpu_memory_fraction for slot in range(4)]
+    fractions = [made.welcome(slot).tensorflow.per_process_gpu_memory_fraction for slot in range(4)]
     assert fractions == [0.25, 0.25, 0.2, 0.2]
 
 
@@ -135,8 +137,8 @@ def test_what_belongs_to_a_session_alone_travels_with_its_model() -> None:
     made = plan({"devices": ["cpu"]}, model=models({}, {"allow_soft_placement": False}))
     welcome = made.welcome(0)
     first, second = welcome.models
-    assert (len(made.shares), welcome.session.allow_soft_placement, first.session) == (1, True, None)
-    assert second.session == dataclasses.replace(welcome.session, allow_soft_placement=False)
+    assert (len(made.shares), welcome.tensorflow.allow_soft_placement, first.tensorflow) == (1, True, None)
+    assert second.tensorflow == dataclasses.replace(welcome.tensorflow, allow_soft_placement=False)
 
 
 def test_a_device_has_room_for_a_copy_in_each_of_its_workers() -> None:
@@ -167,7 +169,7 @@ def test_the_rules_of_a_model_reach_its_workers() -> None:
         model=models({"device_count": {"CPU": 2}}, layer_devices=rules, advanced={"clear_devices": True}),
     )
     (model,) = made.welcome(0).models
-    assert model.placement == (PlacementRule("conv1/.*", "/cpu:1"), PlacementRule(".*", "/cpu:0"))
+    assert model.layer_devices == (PlacementRule("conv1/.*", "/cpu:1"), PlacementRule(".*", "/cpu:0"))
     assert model.clear_devices is Clear.ALL
     told = refusal({"devices": ["cpu", 6]}, model=models({}, layer_devices=[{"layers": "a", "device": "/gpu:0"}]))
     assert told.startswith("model a: its layer_devices name /gpu:0, but its worker on cpu:0 has /cpu:0;")
@@ -176,11 +178,11 @@ def test_the_rules_of_a_model_reach_its_workers() -> None:
 def test_a_model_may_be_spread_over_its_workers_devices() -> None:
     made = plan({"devices": [[0, 1]]}, model=models({}, layer_devices="least-loaded"))
     (model,) = made.welcome(0).models
-    assert (model.placement, model.least_loaded) == ((), True)
+    assert (model.layer_devices, model.least_loaded) == ((), True)
     assert not plan().models[0].least_loaded
 
 
-def test_towers_need_the_memory_of_a_copy_on_each_gpu() -> None:
+def test_copies_need_the_memory_of_a_copy_on_each_gpu() -> None:
     made = plan({"devices": [[0, 1]]}, model=models({}, copy_per_device=True, device_memory="14GiB"))
     assert made.welcome(0).models[0].copy_per_device
     told = refusal({"devices": [[0, 1]]}, model=models({}, copy_per_device=True, device_memory="17GiB"))
@@ -253,7 +255,7 @@ def test_optimizations_travel_where_any_is_asked_for() -> None:
     assert plain.optimizations is None
 
 
-def test_towers_and_optimizations_are_not_tried_together() -> None:
+def test_copies_and_optimizations_are_not_tried_together() -> None:
     told = refusal(model=[{"name": "m", "path": "stub:echo", "copy_per_device": True, "freeze": True}])
     assert told.startswith(
         "model m: copy_per_device and optimizations (freeze, xla, mixed_precision, grappler) cannot be combined;"
@@ -264,7 +266,7 @@ def test_cpu_workers_are_bound_and_gpu_workers_are_not(monkeypatch: pytest.Monke
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
     made = plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3", "5"]})
     assert made.cores == ((0, 1, 2, 3), (), (5,))
-    threads = [made.welcome(slot).session.intra_op_parallelism_threads for slot in range(3)]
+    threads = [made.welcome(slot).tensorflow.intra_op_parallelism_threads for slot in range(3)]
     assert threads == [4, 0, 1]
     assert plan({"devices": ["cpu", 6, "cpu"]}).cores == ((), (), ())
     assert [len(cores) for cores in plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": True}).cores] == [3, 0, 3]

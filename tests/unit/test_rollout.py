@@ -14,16 +14,16 @@ from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.plan.rollout import Refused, Rollout
 from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings, Welcome
 from simulation.driver import followed
 
-SESSION = SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
+SETTINGS = TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
 DIED = told.Death("SIGSEGV", restartable=True)
 
 
 def welcome(path: str, *more: str) -> Welcome:
     models = tuple(ModelSettings(name, path, warmup=True) for name in ("m", *more))
-    return Welcome(2, 0, 1.0, SESSION, models)
+    return Welcome(2, 0, 1.0, SETTINGS, models)
 
 
 def everywhere(told: Welcome, slots: int = 3) -> list[Welcome]:
@@ -35,7 +35,7 @@ OLD, NEW, NEWER = welcome("stub:old"), welcome("stub:new"), welcome("stub:newer"
 NOTHING = replace(OLD, models=())
 
 
-class Seats:
+class Slots:
     """The core and its roll, and workers that do as the test says. `given`: what each worker was told."""
 
     def __init__(self, slots: int = 3, replacement: Literal["auto", "never"] = "never", **policy: Any) -> None:
@@ -88,143 +88,143 @@ class Seats:
 
 
 @pytest.fixture
-def seats() -> Seats:
-    return Seats()
+def slots() -> Slots:
+    return Slots()
 
 
-def test_one_after_the_other(seats: Seats) -> None:
-    assert seats.roll.begin(everywhere(NEW)) == [0, 1, 2], "the seat without a model needs nothing"
+def test_one_after_the_other(slots: Slots) -> None:
+    assert slots.roll.begin(everywhere(NEW)) == [0, 1, 2], "the slot without a model needs nothing"
     for slot in range(3):
-        assert seats.turn() == [slot]
-        assert seats.roll.status()["left"] == list(range(slot, 3))
-        seats.die(slot)
-        assert seats.turn() == [], "not before it is READY"
-        seats.up(slot)
-        assert seats.given == {number: NEW if number <= slot else OLD for number in range(3)}
-    assert seats.turn() == []
-    assert seats.roll.status() == {"left": [], "failure": ""}
+        assert slots.turn() == [slot]
+        assert slots.roll.status()["left"] == list(range(slot, 3))
+        slots.die(slot)
+        assert slots.turn() == [], "not before it is READY"
+        slots.up(slot)
+        assert slots.given == {number: NEW if number <= slot else OLD for number in range(3)}
+    assert slots.turn() == []
+    assert slots.roll.status() == {"left": [], "failure": ""}
 
 
-def test_only_the_slots_that_it_concerns(seats: Seats) -> None:
-    assert seats.roll.begin([OLD, NEW, OLD, NOTHING]) == [1]
-    assert seats.turn() == [1]
-    assert seats.roll.begin([OLD, NEW, OLD, NOTHING]) == [], "it has them, or will in a moment"
-    assert seats.roll.status()["left"] == [1]
+def test_only_the_slots_that_it_concerns(slots: Slots) -> None:
+    assert slots.roll.begin([OLD, NEW, OLD, NOTHING]) == [1]
+    assert slots.turn() == [1]
+    assert slots.roll.begin([OLD, NEW, OLD, NOTHING]) == [], "it has them, or will in a moment"
+    assert slots.roll.status()["left"] == [1]
 
 
 def test_the_order_of_the_models_is_no_setting() -> None:
-    seats = Seats()
-    swapped = Welcome(2, 0, 1.0, SESSION, tuple(reversed(welcome("stub:old", "n").models)))
-    seats.roll = Rollout(seats.machine.fleet, everywhere(welcome("stub:old", "n")))
-    assert seats.roll.begin(everywhere(swapped)) == []
+    slots = Slots()
+    swapped = Welcome(2, 0, 1.0, SETTINGS, tuple(reversed(welcome("stub:old", "n").models)))
+    slots.roll = Rollout(slots.machine.fleet, everywhere(welcome("stub:old", "n")))
+    assert slots.roll.begin(everywhere(swapped)) == []
 
 
-def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_one_has_it(seats: Seats) -> None:
+def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_one_has_it(slots: Slots) -> None:
     wider = replace(OLD, models=tuple(replace(model, batch_sizes=(1, 64)) for model in OLD.models))
-    assert seats.roll.begin(everywhere(wider)) == []
-    assert seats.turn() == []
-    seats.die(2)
-    followed(seats.machine, 100.0)
-    seats.up(2)
-    assert seats.given[2] is wider
+    assert slots.roll.begin(everywhere(wider)) == []
+    assert slots.turn() == []
+    slots.die(2)
+    followed(slots.machine, 100.0)
+    slots.up(2)
+    assert slots.given[2] is wider
 
 
-def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(seats: Seats) -> None:
-    seats.roll.begin(everywhere(NEW))
-    assert seats.turn() == [0]
-    seats.die(2)
-    followed(seats.machine, 100.0)
-    seats.up(2)
-    assert seats.given[2] is OLD
+def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(slots: Slots) -> None:
+    slots.roll.begin(everywhere(NEW))
+    assert slots.turn() == [0]
+    slots.die(2)
+    followed(slots.machine, 100.0)
+    slots.up(2)
+    assert slots.given[2] is OLD
 
 
 @pytest.mark.parametrize("death", [DIED, told.Death("exit status 4", restartable=False)])
-def test_the_first_that_does_not_come_up_ends_it_and_goes_back(seats: Seats, death: told.Death) -> None:
-    seats.roll.begin(everywhere(NEW))
-    seats.turn()
-    seats.replaced(0)
-    assert seats.turn() == [1]
-    seats.die(1)  # the old one
-    seats.feed(told.WorkerHello(1, seats.incarnation(1)))
-    assert seats.given[1] is NEW
-    seats.die(1, death)
-    assert seats.turn() == [1], "with what it had before, and at once"
-    seats.up(1)
-    assert seats.given == {0: NEW, 1: OLD, 2: OLD}
-    assert seats.state(1) is SlotState.READY
-    assert seats.turn() == []
-    failure = str(seats.roll.status()["failure"])
+def test_the_first_that_does_not_come_up_ends_it_and_goes_back(slots: Slots, death: told.Death) -> None:
+    slots.roll.begin(everywhere(NEW))
+    slots.turn()
+    slots.replaced(0)
+    assert slots.turn() == [1]
+    slots.die(1)  # the old one
+    slots.feed(told.WorkerHello(1, slots.incarnation(1)))
+    assert slots.given[1] is NEW
+    slots.die(1, death)
+    assert slots.turn() == [1], "with what it had before, and at once"
+    slots.up(1)
+    assert slots.given == {0: NEW, 1: OLD, 2: OLD}
+    assert slots.state(1) is SlotState.READY
+    assert slots.turn() == []
+    failure = str(slots.roll.status()["failure"])
     why = "did not start with the new settings and returns to the former ones, which stay in slot 2: "
     assert failure.startswith(f"slot 1 {why}")
     assert failure.endswith(death.text)
 
 
-def test_a_reload_after_that_knows_what_each_slot_has(seats: Seats) -> None:
-    seats.roll.begin(everywhere(NEW))
-    seats.turn()
-    seats.replaced(0)
-    seats.turn()
-    seats.die(1)
-    seats.die(1)
-    seats.turn()
-    seats.up(1)
-    assert seats.roll.begin(everywhere(OLD)) == [0]
-    assert seats.roll.status()["failure"] == ""
-    assert seats.roll.begin(everywhere(NEWER)) == [0, 1, 2]
+def test_a_reload_after_that_knows_what_each_slot_has(slots: Slots) -> None:
+    slots.roll.begin(everywhere(NEW))
+    slots.turn()
+    slots.replaced(0)
+    slots.turn()
+    slots.die(1)
+    slots.die(1)
+    slots.turn()
+    slots.up(1)
+    assert slots.roll.begin(everywhere(OLD)) == [0]
+    assert slots.roll.status()["failure"] == ""
+    assert slots.roll.begin(everywhere(NEWER)) == [0, 1, 2]
 
 
-def test_a_reload_in_the_midst_begins_with_the_slot_that_is_down(seats: Seats) -> None:
-    seats.roll.begin(everywhere(NEW))
-    seats.turn()
-    seats.replaced(0)
-    assert seats.turn() == [1]
-    seats.die(1)
-    assert seats.roll.begin(everywhere(NEWER)) == [0, 1, 2]
-    assert seats.turn() == [1], "two are not to be down at once"
-    seats.replaced(1)
-    assert seats.turn() == [0]
-    assert seats.given == {0: NEW, 1: NEWER, 2: OLD}
+def test_a_reload_in_the_midst_begins_with_the_slot_that_is_down(slots: Slots) -> None:
+    slots.roll.begin(everywhere(NEW))
+    slots.turn()
+    slots.replaced(0)
+    assert slots.turn() == [1]
+    slots.die(1)
+    assert slots.roll.begin(everywhere(NEWER)) == [0, 1, 2]
+    assert slots.turn() == [1], "two are not to be down at once"
+    slots.replaced(1)
+    assert slots.turn() == [0]
+    assert slots.given == {0: NEW, 1: NEWER, 2: OLD}
 
 
 def test_slots_that_do_not_serve_anyway_come_last() -> None:
-    seats = Seats(restart_intensity=0)
-    seats.die(0)
-    assert seats.state(0) is SlotState.FATAL
-    assert seats.roll.begin(everywhere(NEW)) == [0, 1, 2]
-    assert seats.turn() == [1]
-    seats.replaced(1)
-    assert seats.turn() == [2]
-    seats.replaced(2)
-    assert seats.turn() == [0], "with the new settings it may serve"
-    seats.up(0)
-    assert seats.given == {0: NEW, 1: NEW, 2: NEW}
+    slots = Slots(restart_intensity=0)
+    slots.die(0)
+    assert slots.state(0) is SlotState.FATAL
+    assert slots.roll.begin(everywhere(NEW)) == [0, 1, 2]
+    assert slots.turn() == [1]
+    slots.replaced(1)
+    assert slots.turn() == [2]
+    slots.replaced(2)
+    assert slots.turn() == [0], "with the new settings it may serve"
+    slots.up(0)
+    assert slots.given == {0: NEW, 1: NEW, 2: NEW}
 
 
-def test_a_pool_that_stops_replaces_nobody(seats: Seats) -> None:
-    seats.roll.begin(everywhere(NEW))
-    seats.feed(told.StopAsked("the test asked"))
-    assert seats.turn() == []
-    assert seats.roll.status()["left"] == []
+def test_a_pool_that_stops_replaces_nobody(slots: Slots) -> None:
+    slots.roll.begin(everywhere(NEW))
+    slots.feed(told.StopAsked("the test asked"))
+    assert slots.turn() == []
+    assert slots.roll.status()["left"] == []
 
 
 # --- with replacements ----------------------------------------------------------------------------------------------
 
 
-def gets_ready(seats: Seats, slot: int, incarnation: int = 2, *, warm: bool = True) -> None:
-    """The replacement is told what it is to serve, and, if it is `warm`, takes the seat."""
-    seats.feed(told.WorkerSpawned(slot, incarnation, 4711))
-    seats.feed(told.WorkerHello(slot, incarnation))
+def gets_ready(slots: Slots, slot: int, incarnation: int = 2, *, warm: bool = True) -> None:
+    """The replacement is told what it is to serve, and, if it is `warm`, takes the slot."""
+    slots.feed(told.WorkerSpawned(slot, incarnation, 4711))
+    slots.feed(told.WorkerHello(slot, incarnation))
     if warm:
-        seats.feed(told.WorkerReady(slot, incarnation, 1, (ModelInfo("m", "stub:m", {}, False),)))
-        seats.feed(told.WorkerExited(slot, incarnation - 1, told.Death("exit status 0", True)))
+        slots.feed(told.WorkerReady(slot, incarnation, 1, (ModelInfo("m", "stub:m", {}, False),)))
+        slots.feed(told.WorkerExited(slot, incarnation - 1, told.Death("exit status 0", True)))
 
 
 @pytest.fixture
-def beside() -> Seats:
-    return Seats(replacement="auto")
+def beside() -> Slots:
+    return Slots(replacement="auto")
 
 
-def test_each_slots_replacement_has_the_new_settings(beside: Seats) -> None:
+def test_each_slots_replacement_has_the_new_settings(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     for slot in range(3):
         assert beside.turn() == [slot]
@@ -236,7 +236,7 @@ def test_each_slots_replacement_has_the_new_settings(beside: Seats) -> None:
     assert beside.roll.status() == {"left": [], "failure": ""}
 
 
-def test_a_replacement_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Seats) -> None:
+def test_a_replacement_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0)
@@ -251,7 +251,7 @@ def test_a_replacement_that_fails_ends_the_roll_and_nobody_is_restarted(beside: 
     assert beside.roll.begin(everywhere(OLD)) == [0], "the others have had them all along"
 
 
-def test_one_that_fails_in_the_seat_goes_back_too(beside: Seats) -> None:
+def test_one_that_fails_in_the_seat_goes_back_too(beside: Slots) -> None:
     """The former worker died while it got ready."""
     beside.roll.begin(everywhere(NEW))
     beside.turn()
@@ -265,7 +265,7 @@ def test_one_that_fails_in_the_seat_goes_back_too(beside: Seats) -> None:
     assert beside.roll.status()["left"] == []
 
 
-def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_back(beside: Seats) -> None:
+def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_back(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
@@ -274,13 +274,13 @@ def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_ba
     beside.feed(told.WorkerHello(0, 3))
     assert beside.given[0] is NEW
     beside.feed(told.WorkerExited(0, 2, told.Death("SIGKILL", True)))
-    assert beside.turn() == [0], "what failed beside it will not do in the seat"
+    assert beside.turn() == [0], "what failed beside it will not do in the slot"
     beside.die(0)
     beside.up(0)
     assert beside.given[0] is OLD
 
 
-def test_a_reload_in_the_midst_has_another_replacement_come(beside: Seats) -> None:
+def test_a_reload_in_the_midst_has_another_replacement_come(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
@@ -294,7 +294,7 @@ def test_a_reload_in_the_midst_has_another_replacement_come(beside: Seats) -> No
     assert beside.roll.welcome(0) is OLD, "what has never served is nothing to go back to"
 
 
-def test_the_settings_of_before_taken_back_in_the_midst(beside: Seats) -> None:
+def test_the_settings_of_before_taken_back_in_the_midst(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
@@ -310,7 +310,7 @@ def versioned(version: int) -> Welcome:
     return replace(OLD, models=(model,))
 
 
-def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
+def test_a_version_that_did_not_come_up_is_told_once(beside: Slots) -> None:
     beside.roll.begin(everywhere(versioned(1)))
     beside.turn()
     gets_ready(beside, 0, warm=False)
@@ -324,7 +324,7 @@ def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
     assert not beside.roll.is_under_way
 
 
-def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
+def test_settings_that_did_not_come_up_are_no_version(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
@@ -332,7 +332,7 @@ def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
     assert beside.roll.take_refused() == Refused(0, None, frozenset({"m"}), (), frozenset({"m"}), more=False)
 
 
-def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
+def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Slots) -> None:
     more = welcome("stub:old", "new")
     beside.roll.begin(everywhere(more))
     (planned, _) = beside.roll.tend()
@@ -348,22 +348,22 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
 
 
 def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever_comes_up() -> None:
-    seats, lost = Seats(), {0}
-    seats.roll = Rollout(seats.machine.fleet, everywhere(OLD), lost.__contains__)
-    assert seats.roll.begin(everywhere(NEW)) == [1, 2]
-    assert seats.roll.welcome(0) == NEW
-    assert seats.turn() == [1]
+    slots, lost = Slots(), {0}
+    slots.roll = Rollout(slots.machine.fleet, everywhere(OLD), lost.__contains__)
+    assert slots.roll.begin(everywhere(NEW)) == [1, 2]
+    assert slots.roll.welcome(0) == NEW
+    assert slots.turn() == [1]
     lost.add(1)
-    assert seats.roll.begin(everywhere(NEWER)) == [2], "it is not waited for any more"
-    seats.die(1, told.Death("gpu:1 is gone", restartable=False))
-    assert seats.turn() == [2]
-    assert seats.roll.left == [2]
-    seats.replaced(2)
-    assert seats.given[2] == NEWER
-    assert not seats.roll.is_under_way
+    assert slots.roll.begin(everywhere(NEWER)) == [2], "it is not waited for any more"
+    slots.die(1, told.Death("gpu:1 is gone", restartable=False))
+    assert slots.turn() == [2]
+    assert slots.roll.left == [2]
+    slots.replaced(2)
+    assert slots.given[2] == NEWER
+    assert not slots.roll.is_under_way
 
 
-def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
+def test_what_goes_has_its_jobs_finished_first(beside: Slots) -> None:
     asked: list[set[str]] = []
     busy = True
 

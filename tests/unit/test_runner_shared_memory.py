@@ -155,7 +155,7 @@ def test_from_where_tensorflow_does_not_take_it_the_lane_makes_the_one_copy(
     assert [np.unique(answer).tolist() for answer in worker.answers(finished)] == [[n + 1] for n in range(parts)]
 
 
-def test_offsets_that_adjoin_in_two_arenas_do_not(worker: Worker) -> None:
+def test_offsets_that_adjoin_in_two_segments_do_not(worker: Worker) -> None:
     fd = create(SEGMENT)
     send_grant(worker.ours, Grant(8, SEGMENT), fd)
     assert worker.shared_memory.receive(worker.theirs)
@@ -249,11 +249,11 @@ def test_an_answer_that_is_its_input_outlives_it(worker: Worker) -> None:
     assert np.unique(worker.answers(finished)[0]).tolist() == [5]
 
 
-def test_answers_are_written_into_their_rooms_and_nowhere_else(worker: Worker) -> None:
+def test_answers_are_written_into_their_spaces_and_nowhere_else(worker: Worker) -> None:
     worker.memory[:] = b"\xee" * SEGMENT
     lent = [worker.put(MIB, rows_of(1, 1)), worker.put(2 * MIB, rows_of(2, 2)), worker.put(3 * MIB, rows_of(1, 3))]
-    rooms = [AnswerSpace(NUMBER, 4 * MIB, LENT_BYTES), NO_SPACE, AnswerSpace(NUMBER, 5 * MIB, LENT_BYTES - 64)]
-    finished = worker.run(Model(lambda x: x * 2), [1, 2, 1], lent, rooms)
+    spaces = [AnswerSpace(NUMBER, 4 * MIB, LENT_BYTES), NO_SPACE, AnswerSpace(NUMBER, 5 * MIB, LENT_BYTES - 64)]
+    finished = worker.run(Model(lambda x: x * 2), [1, 2, 1], lent, spaces)
     answers = worker.answers(finished)
     assert [np.unique(answer).tolist() for answer in answers] == [[2], [4], [6]]
     where = [np.shares_memory(answer, np.frombuffer(worker.memory, np.uint8)) for answer in answers]
@@ -263,7 +263,7 @@ def test_answers_are_written_into_their_rooms_and_nowhere_else(worker: Worker) -
 
 
 @pytest.mark.parametrize("lent", [Lent(0, NUMBER, SEGMENT - 64, LENT_BYTES), Lent(0, NUMBER, -64, LENT_BYTES)])
-def test_what_is_not_in_the_arena_fails_alone(worker: Worker, lent: Lent) -> None:
+def test_what_is_not_in_the_segment_fails_alone(worker: Worker, lent: Lent) -> None:
     good = worker.put(MIB, rows_of(1, 1))
     done, failed = worker.run(Model(same), [1, 1], [good, lent]).outcomes
     assert isinstance(done, PartDone)
@@ -272,7 +272,7 @@ def test_what_is_not_in_the_arena_fails_alone(worker: Worker, lent: Lent) -> Non
     assert f"of a segment of {SEGMENT}" in failed.text
 
 
-def test_an_arena_may_come_after_the_batch_that_names_it_and_ends(
+def test_a_segment_may_come_after_the_batch_that_names_it_and_ends(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fd = create(MIB)

@@ -28,7 +28,7 @@ def lent(shared_memory: SharedMemory, client: bytes = ANN, size_bytes: int = 32 
     return segment
 
 
-def test_arenas_are_lent_within_the_bounds() -> None:
+def test_segments_are_lent_within_the_bounds() -> None:
     shared_memory = SharedMemory(128 * MIB, 64 * MIB)
     assert lent(shared_memory).size_bytes == 32 * MIB
     second = shared_memory.lend(ANN, MemoryRequest(MIB, 256 * MIB))
@@ -46,7 +46,7 @@ def test_arenas_are_lent_within_the_bounds() -> None:
     assert shared_memory.lent_bytes == 0
 
 
-def test_who_tells_of_the_end_of_arenas_hears_of_each() -> None:
+def test_who_tells_of_the_end_of_segments_hears_of_each() -> None:
     ended: list[list[int]] = []
     shared_memory = SharedMemory(128 * MIB, 128 * MIB, lambda: ended.append(list(shared_memory.closed())))
     first, second, third = (lent(shared_memory, client, 1) for client in (ANN, ANN, BEN))
@@ -104,7 +104,7 @@ def test_many_small_requests_are_few_segments() -> None:
         (ANN, 1, 0, 2**64 - 1, "bytes at 0"),
     ],
 )
-def test_a_buffer_lies_within_an_arena_of_its_client(
+def test_a_buffer_lies_within_a_segment_of_its_client(
     client: bytes, number: int, offset: int, size_bytes: int, said: str
 ) -> None:
     shared_memory = SharedMemory(64 * MIB, 64 * MIB)
@@ -116,7 +116,7 @@ def test_a_buffer_lies_within_an_arena_of_its_client(
     shared_memory.close()
 
 
-def test_an_arena_of_one_who_is_gone_ends_with_the_last_job_in_it() -> None:
+def test_a_segment_of_one_who_is_gone_ends_with_the_last_job_in_it() -> None:
     shared_memory = SharedMemory(64 * MIB, 64 * MIB)
     segment = lent(shared_memory)
     over: list[int] = []
@@ -164,21 +164,21 @@ def test_a_tenancy_is_over_once(segment: Segment) -> None:
         regions.hold()
 
 
-def test_the_rooms_of_pieces_lie_apart_and_within(segment: Segment) -> None:
+def test_the_answer_spaces_of_pieces_lie_apart_and_within(segment: Segment) -> None:
     chosen = random.Random(5)
     for _ in range(300):
         rows, size_bytes = chosen.randint(1, 40), chosen.randint(1, 100_000)
-        room = Region(segment, 4096, size_bytes)
-        regions = JobRegions([segment], room, lambda _: None)
+        space = Region(segment, 4096, size_bytes)
+        regions = JobRegions([segment], space, lambda _: None)
         cuts = sorted({0, rows, *(chosen.randint(0, rows) for _ in range(4))})
         found = [regions.space_for(start, stop, rows) for start, stop in itertools.pairwise(cuts)]
-        rooms = [each for each in found if each is not None]
-        assert all(each.offset % ALIGNED == 0 for each in rooms)
-        assert all(4096 <= each.offset < each.offset + each.size_bytes <= 4096 + size_bytes for each in rooms)
-        assert not any(a.overlaps(b) for a in rooms for b in rooms if a is not b)
+        spaces = [each for each in found if each is not None]
+        assert all(each.offset % ALIGNED == 0 for each in spaces)
+        assert all(4096 <= each.offset < each.offset + each.size_bytes <= 4096 + size_bytes for each in spaces)
+        assert not any(a.overlaps(b) for a in spaces for b in spaces if a is not b)
 
 
-def test_a_job_that_starts_over_gets_no_room_where_an_old_piece_still_writes(segment: Segment) -> None:
+def test_a_job_that_starts_over_gets_no_answer_space_where_an_old_piece_still_writes(segment: Segment) -> None:
     regions = JobRegions([segment], Region(segment, 0, 6400), lambda _: None)
     first, second = regions.space_for(0, 5, 10), regions.space_for(5, 10, 10)
     assert first is not None
@@ -192,11 +192,11 @@ def test_a_job_that_starts_over_gets_no_room_where_an_old_piece_still_writes(seg
     assert (again.offset, again.size_bytes) == (first.offset, first.size_bytes)
 
 
-def test_a_job_without_rows_has_its_room_alone(segment: Segment) -> None:
+def test_a_job_without_rows_has_its_answer_space_alone(segment: Segment) -> None:
     regions = JobRegions([segment], Region(segment, 128, 1000), lambda _: None)
-    room = regions.space_for(0, 0, None)
-    assert room is not None
-    assert (room.offset, room.size_bytes) == (128, 1000)
+    space = regions.space_for(0, 0, None)
+    assert space is not None
+    assert (space.offset, space.size_bytes) == (128, 1000)
     assert regions.space_for(0, 0, None) is None
     assert JobRegions([segment], None, lambda _: None).space_for(0, 0, None) is None
     assert JobRegions([segment], Region(segment, 0, 0), lambda _: None).space_for(0, 0, None) is None
@@ -224,9 +224,9 @@ class Hands:
         return self.takes
 
 
-def inputs_in(segment: Segment, over: list[JobRegions], room: bool = True) -> Inputs:
+def inputs_in(segment: Segment, over: list[JobRegions], space: bool = True) -> Inputs:
     buffers = [Region(segment, 0, 640), Region(segment, 640, 64)]
-    regions = JobRegions([segment], Region(segment, 4096, 1000) if room else None, over.append)
+    regions = JobRegions([segment], Region(segment, 4096, 1000) if space else None, over.append)
     return Inputs(b"table", buffers, None, None, regions=regions)
 
 
@@ -264,12 +264,12 @@ def test_a_death_lets_go_of_everything_and_the_next_worker_is_handed_it_again(se
     hands.handouts.exited((0, 1))
     assert inputs.regions is not None
     assert inputs.regions.is_last
-    _, rooms = hands.handouts.begun((0, 2), 3, [of(inputs)], list(inputs.buffers))
-    assert rooms == (AnswerSpace(segment.number, 4096, 1000),), "the dead write there no more"
+    _, spaces = hands.handouts.begun((0, 2), 3, [of(inputs)], list(inputs.buffers))
+    assert spaces == (AnswerSpace(segment.number, 4096, 1000),), "the dead write there no more"
     assert hands.handed == [(0, 1, segment.number), (0, 2, segment.number)]
 
 
-def test_a_worker_that_takes_no_arena_is_sent_what_lies_there(segment: Segment) -> None:
+def test_a_worker_that_takes_no_segment_is_sent_what_lies_there(segment: Segment) -> None:
     hands, over = Hands(), list[JobRegions]()
     hands.takes = False
     segment.memory[:3] = b"abc"
@@ -283,21 +283,21 @@ def test_a_worker_that_takes_no_arena_is_sent_what_lies_there(segment: Segment) 
     assert not inputs.regions.is_last, "it is sent from there"
 
 
-def test_two_at_once_in_one_room(segment: Segment) -> None:
+def test_two_at_once_in_one_answer_space(segment: Segment) -> None:
     hands, over = Hands(), list[JobRegions]()
     inputs = inputs_in(segment, over)
     _, first = hands.handouts.begun((0, 1), 1, [of(inputs)], list(inputs.buffers))
     _, second = hands.handouts.begun((1, 1), 1, [of(inputs)], list(inputs.buffers))
     assert first != ()
     assert second == ()
-    other = inputs_in(segment, over, room=False)
+    other = inputs_in(segment, over, space=False)
     mixed = [of(other), of(inputs_in(segment, over))]
-    _, rooms = hands.handouts.begun((1, 1), 2, mixed, [])
-    assert rooms[0] == NO_SPACE
-    assert rooms[1] != NO_SPACE
+    _, spaces = hands.handouts.begun((1, 1), 2, mixed, [])
+    assert spaces[0] == NO_SPACE
+    assert spaces[1] != NO_SPACE
 
 
-def test_a_batch_without_arenas_costs_nothing() -> None:
+def test_a_batch_without_segments_costs_nothing() -> None:
     hands = Hands()
     plain = Inputs(b"table", [], None, None)
     assert hands.handouts.begun((0, 1), 1, [of(plain)], [b"bytes"]) == ((), ())
@@ -306,10 +306,10 @@ def test_a_batch_without_arenas_costs_nothing() -> None:
     assert not hands.ended
 
 
-def test_workers_hear_of_arenas_that_have_ended_though_they_are_busy(segment: Segment) -> None:
+def test_workers_hear_of_segments_that_have_ended_though_they_are_busy(segment: Segment) -> None:
     hands, over = Hands(), list[JobRegions]()
-    for seat in ((0, 1), (1, 1), (2, 1)):
-        hands.handouts.begun(seat, 1, [of(inputs_in(segment, over))], [Region(segment, 0, 64)])
+    for worker in ((0, 1), (1, 1), (2, 1)):
+        hands.handouts.begun(worker, 1, [of(inputs_in(segment, over))], [Region(segment, 0, 64)])
     hands.takes = False
     assert not hands.handouts.is_behind
     hands.handouts.closed([segment.number])

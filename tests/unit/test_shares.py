@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from pool.devices import Device
 from pool.plan.shares import ModelShare, Share, refusals, share_out
-from pool.wire.worker_messages import PlacementRule, SessionSettings
+from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
 
 GIB = 2**30
-PLAIN = SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
+PLAIN = TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
 GPU = Device("gpu", ("GPU-0",), "gpu:0", "H200", 8 * GIB, (0,))
 CPU = Device("cpu", (), "cpu:0", "CPU", None)
 
 
-def half(**others: object) -> SessionSettings:
+def half(**others: object) -> TensorFlowSettings:
     return dataclasses.replace(PLAIN, **{"per_process_gpu_memory_fraction": 0.5, **others})  # type: ignore[arg-type]
 
 
-def model(name: str, session: SessionSettings = PLAIN, size: int = 0, *devices: str) -> ModelShare:
-    return ModelShare(name, [session], tuple(PlacementRule(".*", device) for device in devices), size)
+def model(name: str, settings: TensorFlowSettings = PLAIN, size: int = 0, *devices: str) -> ModelShare:
+    return ModelShare(name, [settings], tuple(PlacementRule(".*", device) for device in devices), size)
 
 
 def on(device: Device, models: Sequence[ModelShare], workers: int = 1) -> tuple[Share, ...]:
@@ -61,7 +61,7 @@ def test_models_whose_process_wide_options_differ_have_a_worker_each() -> None:
 )
 def test_what_belongs_to_the_process_is_known(option: dict[str, object]) -> None:
     other = dataclasses.replace(PLAIN, **option)  # type: ignore[arg-type]
-    assert [share.session for share in on(CPU, [model("a"), model("b", other)])] == [PLAIN, other]
+    assert [share.tensorflow for share in on(CPU, [model("a"), model("b", other)])] == [PLAIN, other]
 
 
 @pytest.mark.parametrize("option", ["allow_soft_placement", "log_device_placement", "jit"])
@@ -148,19 +148,19 @@ def test_every_model_is_served_by_workers_of_its_own_options_and_no_device_is_gi
         assert sorted(name for share in here for name in share.models) == sorted(placed[number] * workers)
         for share in here:
             for name in share.models:
-                wanted = named[name].sessions[number]
+                wanted = named[name].tensorflow[number]
                 fraction = wanted.per_process_gpu_memory_fraction / workers
-                given = share.sessions.get(name, share.session)
+                given = share.tensorflow_by_model.get(name, share.tensorflow)
                 assert given == dataclasses.replace(wanted, per_process_gpu_memory_fraction=fraction)
-                assert share.session.per_process_gpu_memory_fraction == fraction
-                assert share.session.allow_growth == wanted.allow_growth
+                assert share.tensorflow.per_process_gpu_memory_fraction == fraction
+                assert share.tensorflow.allow_growth == wanted.allow_growth
         if not any(line.startswith(device.label) for line in refusals(shares, models)):
-            taken = [share.session.per_process_gpu_memory_fraction for share in here if share.models]
+            taken = [share.tensorflow.per_process_gpu_memory_fraction for share in here if share.models]
             assert sum(taken) <= 1 + 1e-9
     assert [share.device for share in shares] == sorted((share.device for share in shares), key=devices.index)
     # The order in which the models are written decides nothing but the order in which a worker loads them.
     shuffled = chance.sample(models, len(models))
     again = share_out(devices, [chance.sample(names, len(names)) for names in placed], shuffled, plain, workers)
-    assert [(share.device, set(share.models), share.session) for share in again] == [
-        (share.device, set(share.models), share.session) for share in shares
+    assert [(share.device, set(share.models), share.tensorflow) for share in again] == [
+        (share.device, set(share.models), share.tensorflow) for share in shares
     ]

@@ -27,7 +27,7 @@ from pool.wire.worker_messages import (
 )
 
 REST = (None, False)  # of `Names`: version, counted
-SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
+SETTINGS = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
 WELCOME = [1, 0, 1.0]
 
 
@@ -71,20 +71,20 @@ WELCOME = [1, 0, 1.0]
         (LaneProgress, ["one", 1, 0.0], "LaneProgress: lane: expected int, got str"),
         (
             Welcome,
-            [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False, []], [], False, 0.0, [], None],
-            "Welcome: session: device_count: expected a map",
+            [*WELCOME, [*SETTINGS[:6], {b"GPU": 1}, False, []], [], False, 0.0, [], None],
+            "Welcome: tensorflow: device_count: expected a map",
         ),
         (
             Welcome,
-            [1, 0, 1.0, [*SESSION[:6], {"GPU": 1.0}, False, []], [], False, 0.0, [], None],
+            [1, 0, 1.0, [*SETTINGS[:6], {"GPU": 1.0}, False, []], [], False, 0.0, [], None],
             "device_count: expected int, got float",
         ),
         (
             Welcome,
-            [1, 0, 1.0, [*SESSION[:6], [["GPU", 1]], False, []], [], False, 0.0, [], None],
+            [1, 0, 1.0, [*SETTINGS[:6], [["GPU", 1]], False, []], [], False, 0.0, [], None],
             "device_count: expected a map, got tuple",
         ),
-        (Welcome, [1, 0, 1.0, [*SESSION[:6], {1: 1}, False, []], [], False, 0.0, [], None], "not msgpack: ValueError"),
+        (Welcome, [1, 0, 1.0, [*SETTINGS[:6], {1: 1}, False, []], [], False, 0.0, [], None], "not msgpack: ValueError"),
     ],
 )
 def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: str) -> None:

@@ -35,7 +35,7 @@ def test_what_is_written_by_one_is_read_by_the_other() -> None:
     assert second[10:15] == b"hello"
 
 
-def test_an_arena_can_be_neither_cut_nor_grown_nor_unsealed() -> None:
+def test_a_segment_can_be_neither_cut_nor_grown_nor_unsealed() -> None:
     fd = create(SIZE)
     for size in (0, SIZE - 1, SIZE + 1):
         with pytest.raises(PermissionError):

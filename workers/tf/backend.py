@@ -3,15 +3,15 @@
 import os
 from typing import Any
 
-from pool.wire.worker_messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
 from workers.backend import WrongDevices
 from workers.independence import Known
+from workers.tf.copies import Copies, load_copies
 from workers.tf.library import tf
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.op_libraries import load_op_libraries
 from workers.tf.session import config_of_model, config_proto
-from workers.tf.towers import Towers, load_towers
 from workers.tf.tuned import TunedModel
 
 __all__ = ["TensorFlowBackend"]
@@ -26,21 +26,21 @@ class TensorFlowBackend:
     promised one never falls back to the CPU. Takes no memory of the GPU before the first `load`.
     """
 
-    def __init__(self, session: SessionSettings, gpus: int, known: Known | None = None) -> None:
-        """`known`: of the rows of its models; None: nothing, so towers split none."""
+    def __init__(self, settings: TensorFlowSettings, gpus: int, known: Known | None = None) -> None:
+        """`known`: of the rows of its models; None: nothing, so copies split none."""
         self._known = Known(()) if known is None else known
         _check_devices(gpus)
-        load_op_libraries(session.op_libraries)
+        load_op_libraries(settings.op_libraries)
         self._gpus = gpus
-        self._config: Any = config_proto(session)
+        self._config: Any = config_proto(settings)
 
-    def load(self, settings: ModelSettings) -> TensorFlowModel | TunedModel | Towers:
+    def load(self, settings: ModelSettings) -> TensorFlowModel | TunedModel | Copies:
         """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
         config = config_of_model(settings, self._config)
         if settings.optimizations is not None:
             return TunedModel(settings, settings.optimizations, config, self._gpus)
         if settings.copy_per_device:
-            return load_towers(settings, config, self._gpus, self._known)
+            return load_copies(settings, config, self._gpus, self._known)
         return load(settings, config, self._gpus)
 
 

@@ -1,4 +1,4 @@
-"""`placement = "least-loaded"`: the variables of a model, spread by bytes over the devices of its worker.
+"""`layer_devices = "least-loaded"`: the variables of a model, spread by bytes over the devices of its worker.
 
     variables ─ the largest first, each on the device with the fewest bytes ─► what runs beside them ─► what reads them
 

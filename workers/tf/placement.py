@@ -42,15 +42,15 @@ def place(graph_def: Any, settings: ModelSettings, devices: Devices, soft: bool)
     `soft`: TensorFlow may run a node elsewhere than its string says. Raises `CannotLoad` for a rule that matches no
     node or names a device that there is not, and, unless `soft`, for any other string that does.
     """
-    for rule in settings.placement:
+    for rule in settings.layer_devices:
         if not devices.has(rule.device):
             raise CannotLoad(f"layer_devices: this worker has no {rule.device} for {rule.layers!r}; it has {devices}")
     clear(graph_def, settings.clear_devices, devices)
     placed = Placed()
     if settings.least_loaded:
         placed = Placed(*balance(graph_def, devices))
-    elif settings.placement:
-        placed = Placed(settings.placement, _follow(graph_def, _matched(graph_def, settings.placement)))
+    elif settings.layer_devices:
+        placed = Placed(settings.layer_devices, _follow(graph_def, _matched(graph_def, settings.layer_devices)))
     if placed.rules:
         for scope, nodes in scopes(graph_def):
             for node in nodes:

@@ -7,7 +7,7 @@ what is a Session's own.
 
 from typing import Any
 
-from pool.wire.worker_messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
 from workers.backend import WrongDevices
 from workers.tf.devices import Devices
 from workers.tf.library import RewriterConfig, tf
@@ -15,7 +15,7 @@ from workers.tf.library import RewriterConfig, tf
 __all__ = ["config_of_model", "config_proto", "devices_of", "open_session"]
 
 
-def config_proto(settings: SessionSettings) -> Any:
+def config_proto(settings: TensorFlowSettings) -> Any:
     """The `tf.compat.v1.ConfigProto` of these settings. Which GPU is used is the environment's business."""
     config = tf.compat.v1.ConfigProto(
         allow_soft_placement=settings.allow_soft_placement,
@@ -36,11 +36,11 @@ def config_of_model(settings: ModelSettings, worker: Any) -> Any:
 
     With placement rules grappler's remapper is off. It makes one node of several, on the device of one of them.
     """
-    ruled = bool(settings.placement) or settings.least_loaded
-    if settings.session is None and not ruled:
+    ruled = bool(settings.layer_devices) or settings.least_loaded
+    if settings.tensorflow is None and not ruled:
         return worker
     config = tf.compat.v1.ConfigProto()
-    config.CopyFrom(worker if settings.session is None else config_proto(settings.session))
+    config.CopyFrom(worker if settings.tensorflow is None else config_proto(settings.tensorflow))
     if ruled:
         config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
     return config

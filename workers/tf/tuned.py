@@ -31,7 +31,7 @@ class TunedModel:
     def __init__(self, settings: ModelSettings, wanted: OptimizationSettings, config: Any, gpus: int) -> None:
         """Loads it plainly; raises as `workers.tf.loading.load` does."""
         if (
-            settings.placement and wanted.grappler
+            settings.layer_devices and wanted.grappler
         ):  # the remapper makes one node of several, on the device of one of them
             wanted = replace(wanted, grappler={k: v for k, v in wanted.grappler.items() if k != "remapping"})
         self._settings = settings

@@ -15,7 +15,7 @@ from pydantic import (
 
 from pool.config.device_list import DeviceUse
 from pool.config.section import Section, SomePaths
-from pool.wire.worker_messages import PlacementRule, SessionSettings
+from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
 
 __all__ = [
     "ClearDevices",
@@ -31,7 +31,7 @@ _DEVICE = re.compile(r"/(?:device:)?(cpu|gpu):(\d{1,4})", re.IGNORECASE | re.ASC
 
 
 class TensorFlowSection(Section):
-    """The `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`.
+    """The `ConfigProto` of each worker; the names are TensorFlow's, and those of `TensorFlowSettings`.
 
     `op_libraries`: files of custom ops, loaded before any model; absolute once they are read.
     """
@@ -46,12 +46,12 @@ class TensorFlowSection(Section):
     jit: bool = False
     op_libraries: SomePaths = ()
 
-    def message(self, *overrides: "TensorFlowOverrides") -> SessionSettings:
+    def message(self, *overrides: "TensorFlowOverrides") -> TensorFlowSettings:
         """The same, as it travels to a worker, with the keys that the overrides set: the last of them wins."""
         values: dict[str, Any] = self.model_dump()
         for override in overrides:
             values |= override.model_dump()
-        return SessionSettings(**values)
+        return TensorFlowSettings(**values)
 
 
 class TensorFlowOverrides(TensorFlowSection):

@@ -1,11 +1,11 @@
 """`copy_per_device = true`: a model loaded once for each device of its worker, and a batch's rows split over them.
 
-    rows 0…7 ─┬─ 0…3 ─► tower on /gpu:0 ─┬─► joined
-              └─ 4…7 ─► tower on /gpu:1 ─┘
+    rows 0…7 ─┬─ 0…3 ─► copy on /gpu:0 ─┬─► joined
+              └─ 4…7 ─► copy on /gpu:1 ─┘
 
-Each tower has a Graph, a Session and variables of its own. What cannot be split runs whole in the tower that has the
-least to do. A model that keeps state has one tower, and so has one from the moment a session's run may write to it:
-its towers would drift apart.
+Each copy has a Graph, a Session and variables of its own. What cannot be split runs whole in the copy that has the
+least to do. A model that keeps state has one copy, and so has one from the moment a session's run may write to it:
+its copies would drift apart.
 """
 
 import logging
@@ -29,37 +29,37 @@ from workers.tf.devices import scopes, short
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 
-__all__ = ["Towers", "load_towers", "pieces"]
+__all__ = ["Copies", "load_copies", "pieces"]
 
 MOST_LANES = 16  # whose runs are split at once; threads are made as they are needed
 
 logger = logging.getLogger("workers.tf")
 
 
-def pieces(rows: int, towers: int) -> list[slice]:
-    """Runs of rows in order, for as many towers as get one, whose sizes differ by one at most."""
-    count = min(rows, towers)
+def pieces(rows: int, copies: int) -> list[slice]:
+    """Runs of rows in order, for as many copies as get one, whose sizes differ by one at most."""
+    count = min(rows, copies)
     ends = [rows * number // count for number in range(count + 1)] if count else [0]
     return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
-def load_towers(settings: ModelSettings, config: Any, gpus: int, known: Known) -> "Towers":
+def load_copies(settings: ModelSettings, config: Any, gpus: int, known: Known) -> "Copies":
     """One on each GPU, or on each CPU device of a worker without. Raises as `workers.tf.loading.load` does."""
     kind, count = ("GPU", gpus) if gpus else ("CPU", config.device_count.get("CPU", 1))
     sizes = {each.stop - each.start for rows in settings.batch_sizes for each in pieces(rows, count)}
     warm = replace(settings, batch_sizes=tuple(sorted({*settings.batch_sizes, *sizes})))
-    towers: list[TensorFlowModel] = []
+    copies: list[TensorFlowModel] = []
     try:
         for number in range(count):
-            towers.append(load(warm, config, gpus, partial(_moved, f"/device:{kind}:{number}")))
-            if towers[0].info.stateful and count > 1:
-                logger.warning("model %s: it keeps state, so it has one tower", settings.name)
+            copies.append(load(warm, config, gpus, partial(_moved, f"/device:{kind}:{number}")))
+            if copies[0].info.stateful and count > 1:
+                logger.warning("model %s: it keeps state, so it has one copy", settings.name)
                 break
     except BaseException:
-        for tower in towers:
-            tower.close()
+        for copy in copies:
+            copy.close()
         raise
-    return Towers(towers, known)
+    return Copies(copies, known)
 
 
 def _moved(device: str, meta_graph: Any) -> Any:
@@ -71,31 +71,31 @@ def _moved(device: str, meta_graph: Any) -> Any:
     return meta_graph
 
 
-class Towers:
+class Copies:
     """A `workers.backend.Model` over several of the same, one a device. Safe from several threads."""
 
-    def __init__(self, towers: Sequence[TensorFlowModel], known: Known) -> None:
+    def __init__(self, copies: Sequence[TensorFlowModel], known: Known) -> None:
         self._known = known
-        self._towers = towers
-        self._busy = [0] * len(towers)
+        self._copies = copies
+        self._busy = [0] * len(copies)
         self._lock = threading.Lock()
-        self._alone = len(towers) == 1
+        self._alone = len(copies) == 1
         self._whole: set[str] = set()  # signatures that give other rows than they are fed
-        self._threads = ThreadPoolExecutor(MOST_LANES * max(1, len(towers) - 1), "tower")
+        self._threads = ThreadPoolExecutor(MOST_LANES * max(1, len(copies) - 1), "copy")
 
     @property
     def info(self) -> ModelInfo:
-        return self._towers[0].info
+        return self._copies[0].info
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
-        """See `workers.backend.Model.run`. Of several towers that raise, the first one's error counts."""
+        """See `workers.backend.Model.run`. Of several copies that raise, the first one's error counts."""
         split = [] if self._alone else self._split(signature, feeds, outputs)
         if len(split) > 1:
             found = self._run_split(signature, feeds, outputs, split)
             if found is not None:
                 return found
-        with self._chosen() as tower:
-            return tower.run(signature, feeds, outputs)
+        with self._chosen() as copy:
+            return copy.run(signature, feeds, outputs)
 
     def _split(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[slice]:
         if signature in self._whole or not self._known.joins(self.info.name, signature, outputs):
@@ -103,19 +103,19 @@ class Towers:
         if not self.info.has_rows(signature, outputs):
             return []
         rows = {len(array) for array in feeds.values()}
-        return pieces(rows.pop(), len(self._towers)) if len(rows) == 1 else []
+        return pieces(rows.pop(), len(self._copies)) if len(rows) == 1 else []
 
     def _run_split(
         self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str], split: Sequence[slice]
     ) -> dict[str, Array] | None:
         """None where an output has other rows than were fed, so that its rows belong to nobody."""
 
-        def one(tower: TensorFlowModel, rows: slice) -> dict[str, Array]:
-            return tower.run(signature, {name: array[rows] for name, array in feeds.items()}, outputs)
+        def one(copy: TensorFlowModel, rows: slice) -> dict[str, Array]:
+            return copy.run(signature, {name: array[rows] for name, array in feeds.items()}, outputs)
 
-        others = [self._threads.submit(one, *each) for each in zip(self._towers[1:], split[1:], strict=False)]
+        others = [self._threads.submit(one, *each) for each in zip(self._copies[1:], split[1:], strict=False)]
         try:
-            first = one(self._towers[0], split[0])
+            first = one(self._copies[0], split[0])
         finally:
             # As bounded as the lane's own run. Not before all have ended are the feeds the caller's again.
             errors = [other.exception() for other in others]
@@ -136,31 +136,31 @@ class Towers:
             number = 0 if self._alone else self._busy.index(min(self._busy))
             self._busy[number] += 1
         try:
-            yield self._towers[number]
+            yield self._copies[number]
         finally:
             with self._lock:
                 self._busy[number] -= 1
 
     def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
         """See `workers.backend.Model`."""
-        return self._towers[0].bears_change(signature, inputs, outputs)
+        return self._copies[0].bears_change(signature, inputs, outputs)
 
     def session_run(self, call: SessionCall) -> dict[str, Array]:
-        """See `workers.backend.Model.session_run`. What sessions write is in the first tower."""
+        """See `workers.backend.Model.session_run`. What sessions write is in the first copy."""
         if call.may_write and not self._alone:
             self._alone = True
-            logger.warning("model %s: a session may write to it, so it has one tower from now on", self.info.name)
-        return self._towers[0].session_run(call)
+            logger.warning("model %s: a session may write to it, so it has one copy from now on", self.info.name)
+        return self._copies[0].session_run(call)
 
     def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:
         """See `workers.backend.Model.to_try`."""
-        return self._towers[0].to_try(signature, rows)
+        return self._copies[0].to_try(signature, rows)
 
     def placement(self) -> dict[str, Any]:
-        """See `workers.backend.Model.placement`; the nodes of each tower, one after the other."""
+        """See `workers.backend.Model.placement`; the nodes of each copy, one after the other."""
         whole: dict[str, Any] = {"devices": [], "signatures": {}, "rules": []}
-        for tower in self._towers:
-            report = tower.placement()
+        for copy in self._copies:
+            report = copy.placement()
             first = len(whole["rules"])
             whole["devices"] = report["devices"]
             whole["rules"] += report["rules"]
@@ -173,15 +173,15 @@ class Towers:
         return whole
 
     def run_plainly(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Any]:
-        """See `TensorFlowModel.run_plainly`; in one tower."""
-        return self._towers[0].run_plainly(signature, feeds, outputs)
+        """See `TensorFlowModel.run_plainly`; in one copy."""
+        return self._copies[0].run_plainly(signature, feeds, outputs)
 
     def warm_up(self) -> None:
         """See `workers.backend.Model.warm_up`; at the sizes of the pieces too."""
-        for tower in self._towers:
-            tower.warm_up()
+        for copy in self._copies:
+            copy.warm_up()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
-        for tower in self._towers:
-            tower.close()
+        for copy in self._copies:
+            copy.close()

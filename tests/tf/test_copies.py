@@ -14,7 +14,7 @@ from pool.wire.worker_messages import ModelSettings
 from workers.backend import SessionCall
 from workers.independence.known import Known
 from workers.tf.backend import TensorFlowBackend
-from workers.tf.towers import Towers, pieces
+from workers.tf.copies import Copies, pieces
 
 pytestmark = pytest.mark.tensorflow
 
@@ -22,9 +22,9 @@ RNG = np.random.default_rng(11)
 
 
 @pytest.fixture(scope="module")
-def backend(session_settings):
+def backend(tensorflow_settings):
     known = Known([ModelSettings("deep", "", True, batching=Batching.ALWAYS)])
-    return TensorFlowBackend(dataclasses.replace(session_settings, device_count={"CPU": 2}), gpus=0, known=known)
+    return TensorFlowBackend(dataclasses.replace(tensorflow_settings, device_count={"CPU": 2}), gpus=0, known=known)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def plain(backend, deep):
 
 
 @pytest.fixture
-def towers(backend, deep):
+def copies(backend, deep):
     model = backend.load(settings(deep, copy_per_device=True))
     model.warm_up()
     yield model
@@ -81,89 +81,89 @@ def fed(rows):
 
 
 @pytest.mark.parametrize(
-    ("rows", "towers", "sizes"), [(8, 2, [4, 4]), (5, 2, [2, 3]), (1, 2, [1]), (0, 2, []), (7, 3, [2, 2, 3])]
+    ("rows", "copies", "sizes"), [(8, 2, [4, 4]), (5, 2, [2, 3]), (1, 2, [1]), (0, 2, []), (7, 3, [2, 2, 3])]
 )
-def test_rows_are_cut_into_pieces_of_like_sizes(rows, towers, sizes):
-    found = pieces(rows, towers)
+def test_rows_are_cut_into_pieces_of_like_sizes(rows, copies, sizes):
+    found = pieces(rows, copies)
     assert [piece.stop - piece.start for piece in found] == sizes
     assert [row for piece in found for row in range(rows)[piece]] == list(range(rows))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 33])
-def test_split_rows_give_what_one_device_gives_to_the_bit(towers, plain, rows):
+def test_split_rows_give_what_one_device_gives_to_the_bit(copies, plain, rows):
     feeds = fed(rows)
     expected = plain.run("serving_default", feeds, ["y", "word"])
-    answer = towers.run("serving_default", feeds, ["y", "word"])
+    answer = copies.run("serving_default", feeds, ["y", "word"])
     assert answer.keys() == expected.keys()
     assert answer["y"].tobytes() == expected["y"].tobytes()
     assert answer["word"].tolist() == expected["word"].tolist()
     assert answer["y"].flags["C_CONTIGUOUS"]
 
 
-def test_no_rows_at_all_are_no_trouble(towers):
-    assert towers.run("serving_default", fed(0), ["y"])["y"].shape == (0, 4)
+def test_no_rows_at_all_are_no_trouble(copies):
+    assert copies.run("serving_default", fed(0), ["y"])["y"].shape == (0, 4)
 
 
-def test_each_tower_runs_on_its_own_device_and_both_do(towers):
-    report = towers.placement()
+def test_each_copy_runs_on_its_own_device_and_both_do(copies):
+    report = copies.placement()
     assert report["devices"] == ["/cpu:0", "/cpu:1"]
     nodes = report["signatures"]["serving_default"]["nodes"]
     for name in ("first", "second", "StringUpper"):
         assert [each["device"] for each in nodes if each["node"] == name] == ["/cpu:0", "/cpu:1"]
 
 
-def test_both_run_a_split_batch_at_once(towers, monkeypatch):
+def test_both_run_a_split_batch_at_once(copies, monkeypatch):
     """Neither goes on before the other has come."""
     together = threading.Barrier(2, timeout=20)
-    for tower in towers._towers:
-        inner = tower.run
+    for copy in copies._copies:
+        inner = copy.run
 
         def run(*args, inner=inner):
             together.wait()
             return inner(*args)
 
-        monkeypatch.setattr(tower, "run", run)
-    assert towers.run("serving_default", fed(2), ["y"])["y"].shape == (2, 4)
+        monkeypatch.setattr(copy, "run", run)
+    assert copies.run("serving_default", fed(2), ["y"])["y"].shape == (2, 4)
 
 
-def test_what_is_not_split_goes_to_the_idle_one(towers, monkeypatch):
+def test_what_is_not_split_goes_to_the_idle_one(copies, monkeypatch):
     came, let_go, ran = threading.Event(), threading.Event(), []
-    for number, tower in enumerate(towers._towers):
+    for number, copy in enumerate(copies._copies):
 
-        def run(*args, number=number, inner=tower.run):
+        def run(*args, number=number, inner=copy.run):
             ran.append(number)
             if number == 0:
                 came.set()
                 assert let_go.wait(20)
             return inner(*args)
 
-        monkeypatch.setattr(tower, "run", run)
-    first = threading.Thread(target=towers.run, args=("serving_default", fed(1), ["y"]))
+        monkeypatch.setattr(copy, "run", run)
+    first = threading.Thread(target=copies.run, args=("serving_default", fed(1), ["y"]))
     first.start()
     assert came.wait(20)
-    towers.run("serving_default", fed(1), ["y"])
+    copies.run("serving_default", fed(1), ["y"])
     let_go.set()
     first.join(20)
     assert ran == [0, 1]
 
 
-def test_a_signature_whose_rows_change_is_run_whole(towers, caplog):
+def test_a_signature_whose_rows_change_is_run_whole(copies, caplog):
     x = np.array([1, -1, 2, 3], np.float32)
     for _ in range(2):
-        assert towers.run("positive", {"x": x}, ["x"])["x"].tolist() == [1.0, 2.0, 3.0]
+        assert copies.run("positive", {"x": x}, ["x"])["x"].tolist() == [1.0, 2.0, 3.0]
     assert [record.getMessage() for record in caplog.records] == [
         "model deep: signature 'positive' is not split: its rows change"
     ]
 
 
 @pytest.mark.parametrize("bad", [0, 3])
-def test_the_error_of_either_is_the_runs(towers, bad):
+def test_the_error_of_either_is_the_runs(copies, bad):
     x = np.zeros(4, np.float32)
     x[bad] = 11
     with pytest.raises(Refused, match="too much") as caught:
-        towers.run("checked", {"x": x}, ["x"])
+        copies.run("checked", {"x": x}, ["x"])
     assert caught.value.fault is Fault.MODEL_FAILED
-    assert towers.run("checked", {"x": x - 5}, ["x"])["x"].tolist() == (x - 5).tolist()
+    assert copies.run("checked", {"x": x - 5}, ["x"])["x"].tolist() == (x - 5).tolist()
 
 
 def test_what_a_session_writes_every_later_run_sees(backend, models):
@@ -187,7 +187,7 @@ def test_what_a_session_writes_every_later_run_sees(backend, models):
     model.close()
 
 
-def test_a_model_that_keeps_state_has_one_tower(backend, models, caplog):
+def test_a_model_that_keeps_state_has_one_copy(backend, models, caplog):
     class Counter(tf.Module):
         def __init__(self):
             super().__init__()
@@ -198,11 +198,11 @@ def test_a_model_that_keeps_state_has_one_tower(backend, models, caplog):
             return {"total": self.total.assign_add(tf.reduce_sum(x)) + 0.0 * x}
 
     module = Counter()
-    tf.saved_model.save(module, str(models / "counter_of_towers"), signatures={"serving_default": module.add})
-    model = backend.load(ModelSettings("counter", str(models / "counter_of_towers"), True, copy_per_device=True))
-    assert isinstance(model, Towers)
+    tf.saved_model.save(module, str(models / "counter_of_copies"), signatures={"serving_default": module.add})
+    model = backend.load(ModelSettings("counter", str(models / "counter_of_copies"), True, copy_per_device=True))
+    assert isinstance(model, Copies)
     model.warm_up()
     for expected in (3.0, 6.0):
         assert model.run("serving_default", {"x": np.array([1, 2], np.float32)}, ["total"])["total"][0] == expected
-    assert "model counter: it keeps state, so it has one tower" in caplog.text
+    assert "model counter: it keeps state, so it has one copy" in caplog.text
     model.close()
