@@ -161,8 +161,16 @@ def options_of(plan: Plan, slot: int) -> list[str]:
     return found
 
 
+_ZERO = {  # as the file has it
+    "per_process_gpu_memory_fraction": "unlimited",
+    "intra_op_parallelism_threads": "auto",
+    "inter_op_parallelism_threads": "auto",
+}
+
+
 def _line(key: str, value: object) -> str:
-    return f"{key} = {f'{value:g}' if isinstance(value, float) else json.dumps(value)}"
+    written = value or _ZERO.get(key, value)
+    return f"{key} = {f'{written:g}' if isinstance(written, float) else json.dumps(written)}"
 
 
 def _models(plan: Plan, servables: dict[str, Servable]) -> Table:

@@ -21,7 +21,7 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
     """Give SLOT a new worker, or with --rolling each slot in turn; returns when they are READY.
 
     The old worker serves until the new one is ready. If the GPU has no room for both, or with
-    [restart] replacement = "never", the old worker ends first. It always finishes what it runs. A FATAL slot is tried
+    [restart] replacement = "off", the old worker ends first. It always finishes what it runs. A FATAL slot is tried
     again. Only a restart frees the GPU memory that a TensorFlow process has taken.
     """
     if (slot is None) == (not rolling):

@@ -19,7 +19,7 @@ _RIGHT = '"auto", numbers such as [0, 1], uuids such as ["GPU-…"], ["cpu"], or
 _MODEL_RIGHT = '"auto", "all", or some of the pool\'s devices: [0, 1], ["GPU-…"], ["cpu"] or a group: [[0, 1]]'
 
 _USE_RIGHT = 'one of the pool\'s devices: 0, "GPU-…", "cpu", "cpu:1" or a group: [0, 1]'
-_AFFINITY_RIGHT = 'false, true, or a list of cores for each CPU worker: ["0-3", "4-7"]'
+_AFFINITY_RIGHT = '"off", "auto", or a list of cores for each CPU worker: ["0-3", "4-7"]'
 _ONE_CPU = re.compile(r"cpu:\d{1,4}", re.ASCII)
 
 
@@ -94,10 +94,12 @@ def parse_device_use(value: object) -> Entry:
     return _group(value, _USE_RIGHT) if isinstance(value, list | tuple) else _one(value, _USE_RIGHT)
 
 
-def parse_cpu_affinity(value: object) -> bool | tuple[tuple[int, ...], ...]:
-    """A flag, or the cores of each CPU slot."""
-    if isinstance(value, bool):
-        return value
+def parse_cpu_affinity(value: object) -> Literal["off", "auto"] | tuple[tuple[int, ...], ...]:
+    """ "off", "auto", or the cores of each CPU slot."""
+    if value == "off":
+        return "off"
+    if value == "auto":
+        return "auto"
     if not isinstance(value, list | tuple) or not value:
         raise _refuse(f"{value!r} is not a list of cores", _AFFINITY_RIGHT)
     return tuple(map(_cores, value))
@@ -113,4 +115,4 @@ def _cores(value: object) -> tuple[int, ...]:
 PoolDevices = Annotated[WantedDevices, PlainValidator(parse_pool_devices)]
 ModelDevices = Annotated[Literal["all"] | WantedDevices, PlainValidator(parse_model_devices)]
 DeviceUse = Annotated[Entry, PlainValidator(parse_device_use)]
-CpuAffinity = Annotated[bool | tuple[tuple[int, ...], ...], PlainValidator(parse_cpu_affinity)]
+CpuAffinity = Annotated[Literal["off", "auto"] | tuple[tuple[int, ...], ...], PlainValidator(parse_cpu_affinity)]

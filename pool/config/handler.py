@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from pool.config.section import PathOrNone, Section
+from pool.config.section import Section, SomePath, or_word
 from pool.wire.worker_messages import HandlerSettings
 
 __all__ = ["HandlerKeys"]
@@ -26,16 +26,16 @@ def _of_json(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class HandlerKeys(Section):
-    """`handler`: "package.module:Class", or "": none. `handler_path`: a folder, absolute once it is loaded, or ""."""
+    """`handler`: "package.module:Class"; None: "off". `handler_path`: a folder; None: "auto", where it is installed."""
 
-    handler: str = ""
-    handler_path: PathOrNone = ""
+    handler: Annotated[str | None, or_word("off")] = None
+    handler_path: Annotated[SomePath | None, or_word("auto")] = None
     handler_options: Annotated[dict[str, Any], AfterValidator(_of_json)] = Field(default_factory=dict)
 
     @field_validator("handler")
     @classmethod
-    def _names_a_class(cls, value: str) -> str:
-        if value and _NAME.fullmatch(value) is None:
+    def _names_a_class(cls, value: str | None) -> str | None:
+        if value is not None and _NAME.fullmatch(value) is None:
             right = 'its module and its name, such as "package.module:Class"'
             raise ValueError(f"{value!r} does not name a class; write {right}")
         return value
@@ -51,4 +51,4 @@ class HandlerKeys(Section):
         """The same, as it travels to a worker; `sizes`: those that batches are padded to."""
         if not self.handler:
             return None
-        return HandlerSettings(self.handler, self.handler_path, json.dumps(self.handler_options), sizes)
+        return HandlerSettings(self.handler, self.handler_path or "", json.dumps(self.handler_options), sizes)

@@ -6,22 +6,21 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator
 
 from pool.config.section import Section
-from pool.config.tensorflow import ClearDevices
 from pool.wire.optimizations import GRAPPLER, OptimizationSettings
 
 __all__ = ["ModelAdvanced", "OptimizationKeys"]
 
-_WORDS = {True: "on", False: "off", "aggressive": "aggressive"}
+_CHOICES = ("on", "off", "aggressive")
 
 
-def _passes(value: object) -> dict[str, bool | str]:
+def _passes(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise ValueError("is not a table; write one such as { remapping = false }")
+        raise ValueError('is not a table; write one such as { remapping = "off" }')
     for name, choice in value.items():
         if name not in GRAPPLER:
             raise ValueError(f"{name!r} is not one of its passes: {', '.join(GRAPPLER)}")
-        if type(choice) is not bool and choice != "aggressive":
-            raise ValueError(f'{choice!r} is not a choice for {name}; write true, false or "aggressive"')
+        if choice not in _CHOICES:
+            raise ValueError(f'{choice!r} is not a choice for {name}; write "on", "off" or "aggressive"')
     return dict(value)
 
 
@@ -36,8 +35,8 @@ def _tolerance(value: object) -> float | Literal["auto"]:
 class ModelAdvanced(Section):
     """What few models need: see `clear_devices` in `pool.wire`; passes of grappler; how far an output may be off."""
 
-    clear_devices: ClearDevices = "missing"
-    grappler: Annotated[dict[str, bool | str], PlainValidator(_passes)] = Field(default_factory=dict)
+    clear_devices: Literal["missing", "all", "off"] = "missing"
+    grappler: Annotated[dict[str, str], PlainValidator(_passes)] = Field(default_factory=dict)
     tolerance: Annotated[float | Literal["auto"], PlainValidator(_tolerance)] = "auto"
 
 
@@ -51,7 +50,7 @@ class OptimizationKeys(Section):
         """The same, as it travels to a worker; None where nothing is asked for."""
         found = OptimizationSettings(
             self.freeze,
-            {name: _WORDS[choice] for name, choice in self.advanced.grappler.items()} or None,
+            self.advanced.grappler or None,
             self.xla,
             self.mixed_precision,
             self.advanced.tolerance if isinstance(self.advanced.tolerance, float) else None,

@@ -22,6 +22,8 @@ __all__ = [
     "CountOrAuto",
     "CountOrOff",
     "CountOrUnlimited",
+    "FractionOrUnlimited",
+    "MicrosecondsOrOff",
     "PositiveSeconds",
     "Seconds",
     "SecondsOrAuto",
@@ -44,6 +46,7 @@ _BYTES = {
     "TiB": 2**40,
 }
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
+_LONGEST_SPIN_US = 10_000
 
 _Number = TypeVar("_Number", int, float)
 _Meaning = TypeVar("_Meaning")
@@ -82,6 +85,21 @@ def _parse_count(value: object) -> int:
     return value
 
 
+def _parse_microseconds(value: object) -> int:
+    """A whole number of at least one, and at most `_LONGEST_SPIN_US`. Raises `ValueError` for anything else."""
+    count = _parse_count(value)
+    if count > _LONGEST_SPIN_US:
+        raise ValueError("too many")
+    return count
+
+
+def _parse_fraction(value: object) -> float:
+    """More than nothing, at most all. Raises `ValueError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError("no part")
+    return float(value)
+
+
 def _amount(value: object, units: Mapping[str, float]) -> float | None:
     """Of a plain number, or of a text with one of the units; None for what is neither."""
     if not isinstance(value, str):
@@ -109,9 +127,17 @@ def _or_word(
     return parsed
 
 
-_SUCH = {"a duration": '"120s"', "a size": '"512MiB"', "a whole number from 1": "1000"}
+_SUCH = {
+    "a duration": '"120s"',
+    "a size": '"512MiB"',
+    "a whole number from 1": "1000",
+    f"a whole number from 1 to {_LONGEST_SPIN_US}": "50",
+    "a number above 0, at most 1": "0.5",
+}
 _Auto = Literal["auto"]
 _AUTO: _Auto = "auto"
+_Unlimited = Literal["unlimited"]
+_UNLIMITED: _Unlimited = "unlimited"
 parse_duration_or_auto = _or_word(parse_positive_duration, "auto", _AUTO, "a duration")
 _size_or_auto = _or_word(parse_size, "auto", _AUTO, "a size")
 _count_or_auto = _or_word(_parse_count, "auto", _AUTO, "a whole number from 1")
@@ -121,6 +147,8 @@ _count_or_off = _or_word(_parse_count, "off", None, "a whole number from 1")
 _size_or_default = _or_word(parse_size, "auto", None, "a size")
 _size_or_unlimited = _or_word(parse_size, "unlimited", None, "a size")
 _count_or_unlimited = _or_word(_parse_count, "unlimited", None, "a whole number from 1")
+_microseconds_or_off = _or_word(_parse_microseconds, "off", None, f"a whole number from 1 to {_LONGEST_SPIN_US}")
+_fraction_or_unlimited = _or_word(_parse_fraction, "unlimited", _UNLIMITED, "a number above 0, at most 1")
 
 Seconds = Annotated[float, PlainValidator(parse_duration)]
 PositiveSeconds = Annotated[float, PlainValidator(parse_positive_duration)]
@@ -128,10 +156,12 @@ Bytes = Annotated[int, PlainValidator(parse_size)]
 SecondsOrAuto = Annotated[float | _Auto, PlainValidator(parse_duration_or_auto)]
 BytesOrAuto = Annotated[int | _Auto, PlainValidator(_size_or_auto)]
 CountOrAuto = Annotated[int | _Auto, PlainValidator(_count_or_auto)]
+FractionOrUnlimited = Annotated[float | _Unlimited, PlainValidator(_fraction_or_unlimited)]
 # None: the word in the place of a number.
 SecondsOrOff = Annotated[float | None, PlainValidator(_duration_or_off)]
 BytesOrOff = Annotated[int | None, PlainValidator(_size_or_off)]
 CountOrOff = Annotated[int | None, PlainValidator(_count_or_off)]
+MicrosecondsOrOff = Annotated[int | None, PlainValidator(_microseconds_or_off)]
 BytesByDefaultAuto = Annotated[int | None, PlainValidator(_size_or_default)]
 BytesOrUnlimited = Annotated[int | None, PlainValidator(_size_or_unlimited)]
 CountOrUnlimited = Annotated[int | None, PlainValidator(_count_or_unlimited)]

@@ -7,13 +7,24 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from pool.wire.texts import is_utf8
 
-__all__ = ["PathOrNone", "Section", "SomePath", "SomePaths", "Texts"]
+__all__ = ["Section", "SomePath", "SomePaths", "Texts", "or_word"]
 
 STUB = "stub:"
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def or_word(word: str) -> BeforeValidator:
+    """A word that may stand in the place of a value; it is None once it is loaded."""
+
+    def loaded(value: object) -> object:
+        if isinstance(value, str | list | tuple) and not value:  # which said so before
+            raise ValueError(f'is empty; write "{word}", or leave it out')
+        return None if value == word else value
+
+    return BeforeValidator(loaded)
 
 
 def _as_text(value: object) -> object:
@@ -30,7 +41,7 @@ def _can_travel(value: str) -> str:
 
 def _absolute(value: str, info: ValidationInfo) -> str:
     """Relative to the folder in the validation's context."""
-    if not value or value.startswith(STUB) or info.context is None:
+    if value.startswith(STUB) or info.context is None:
         return value
     # `abspath`, not `resolve`: a link such as models/current must stay one; a restart follows it anew.
     whole: str = os.path.abspath(info.context / os.path.expanduser(value))
@@ -43,7 +54,6 @@ _Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_can_travel)]
 _NotEmpty = Field(min_length=1)
 # `strict=False` lets a TOML array be a tuple; its items stay strict.
 Texts = Annotated[tuple[Annotated[_Text, _NotEmpty], ...], Field(strict=False)]
-PathOrNone = Annotated[_Text, AfterValidator(_absolute)]
-"""Absolute once it is loaded, or "": none."""
-SomePath = Annotated[PathOrNone, _NotEmpty]
+SomePath = Annotated[_Text, AfterValidator(_absolute), _NotEmpty]
+"""Absolute once it is loaded."""
 SomePaths = Annotated[tuple[SomePath, ...], Field(strict=False)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
 from pool.config.handler import HandlerKeys
@@ -26,12 +26,13 @@ from pool.config.quantities import (
     CountOrAuto,
     CountOrOff,
     CountOrUnlimited,
+    MicrosecondsOrOff,
     PositiveSeconds,
     Seconds,
     SecondsOrAuto,
     SecondsOrOff,
 )
-from pool.config.section import PathOrNone, Section, SomePath, Texts
+from pool.config.section import Section, SomePath, Texts, or_word
 from pool.config.tensorflow import (
     DeviceSection,
     LayerDevices,
@@ -49,7 +50,7 @@ __all__ = ["ModelSection", "QuarantineSection", "Settings", "repeated_names"]
 _PATH_BYTES = 107
 _TCP = re.compile(r"tcp://(\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
 _LARGEST_BATCH = 65536
-_AUTO = BeforeValidator(lambda value: None if value == "auto" else value)
+_OrAuto = or_word("auto")
 FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one may be late
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
@@ -82,12 +83,12 @@ class PoolSection(Section):
     `workers_per_device`: so many slots a device, each with all that is placed there.
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
-    `cpu_affinity`: each CPU worker runs on cores of its own, or on those of its list.
+    `cpu_affinity` "auto": each CPU worker runs on cores of its own; else on those of its list.
     `watch`: how often the folders of models are looked at for new versions; "off", None once loaded: not at all.
-    `state` is absolute once it is loaded, or "" for the user's own state folder.
+    `endpoint`, `state` None: "auto", where a user's own lie.
     """
 
-    endpoint: str = ""
+    endpoint: Annotated[str | None, _OrAuto] = None
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
@@ -96,14 +97,14 @@ class PoolSection(Section):
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
-    cpu_affinity: CpuAffinity = False
+    cpu_affinity: CpuAffinity = "off"
     watch: SecondsOrOff = 5.0
-    state: PathOrNone = ""
+    state: Annotated[SomePath | None, _OrAuto] = None
 
     @field_validator("endpoint")
     @classmethod
-    def _is_a_local_socket(cls, value: str) -> str:
-        if not value:
+    def _is_a_local_socket(cls, value: str | None) -> str | None:
+        if value is None:
             return value
         path = value.removeprefix("ipc://")
         if path == value or not path.startswith("/") or "\0" in path:
@@ -135,7 +136,7 @@ class RestartSection(Section):
     intensity: Annotated[int, Field(ge=0)] = 5
     period: PositiveSeconds = 60.0
     backoff_max: PositiveSeconds = 30.0
-    replacement: Literal["auto", "always", "never"] = "auto"
+    replacement: Literal["auto", "always", "off"] = "auto"
 
 
 class RecycleSection(Section):
@@ -176,16 +177,19 @@ class HealthSection(Section):
 
 
 class QuarantineSection(Section):
-    """What is kept of the inputs of jobs that killed their workers; `keep` 0: nothing."""
+    """What is kept of the inputs of jobs that killed their workers; `keep` "off", None once loaded: nothing."""
 
-    keep: Annotated[int, Field(ge=0)] = 20
+    keep: CountOrOff = 20
     max_bytes: Bytes = 256 * 2**20
 
 
 class CrashReportsSection(Section):
-    """What is kept of workers that died: their crash reports, for `pool explain slot:N`; `keep` 0: in memory only."""
+    """What is kept of workers that died: their crash reports, for `pool explain slot:N`.
 
-    keep: Annotated[int, Field(ge=0)] = 100
+    `keep` "off", None once loaded: in memory only.
+    """
+
+    keep: CountOrOff = 100
     max_bytes: Bytes = 16 * 2**20
 
 
@@ -202,34 +206,40 @@ class SharedMemorySection(Section):
 class AdvancedSection(Section):
     """What few pools need.
 
-    `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
+    `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep; "off", None
+    once loaded: they sleep at once.
     """
 
-    spin_us: Annotated[int, Field(ge=0, le=10_000)] = 0
+    spin_us: MicrosecondsOrOff = None
+
+    @property
+    def spin_s(self) -> float:
+        return (self.spin_us or 0) * 1e-6
 
 
 class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
-    `batching` "auto": rows that are proven independent are joined, cut and padded; true: the user vouches for all.
+    `batching` "auto": rows that are proven independent are joined, cut and padded; "always": the user vouches for all.
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: "unlimited", but
     for the pool's own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a
-    graph that declares none. `device_memory` None: "auto", what a former run took, or its weights. `stateful` None:
-    "auto", as its worker finds in the graph.
+    graph that declares none. None of these three: "auto", its loader looks for itself. `device_memory` None: "auto",
+    what a former run took, or its weights. `stateful` None: "auto", as its worker finds in the graph.
+    `batch_wait` None: "off", no job waits for others.
     """
 
     name: str
     path: SomePath
-    tags: Texts = ()
-    inputs: Texts = ()
-    outputs: Texts = ()
+    tags: Annotated[Texts | None, _OrAuto] = None
+    inputs: Annotated[Texts | None, _OrAuto] = None
+    outputs: Annotated[Texts | None, _OrAuto] = None
     devices: ModelDevices = "auto"
     replicas: Annotated[int, Field(ge=1)] = 1
     device_memory: BytesByDefaultAuto = None
     warmup: bool = True
-    batching: Literal["auto"] | bool = "auto"
+    batching: Literal["auto", "always", "off"] = "auto"
     max_batch: Annotated[int, Field(ge=1, le=_LARGEST_BATCH)] = 32
-    batch_wait: Seconds = 0.0
+    batch_wait: SecondsOrOff = None
     allowed_batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=_LARGEST_BATCH)], ...], Field(strict=False)] = ()
     weight: Annotated[float, Field(gt=0)] = 1.0
     max_jobs: CountOrUnlimited = None
@@ -237,7 +247,7 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     tensorflow: TensorFlowOverrides = TensorFlowOverrides()
     layer_devices: LayerDevices = ()
     copy_per_device: bool = False
-    stateful: Annotated[bool | None, _AUTO] = None
+    stateful: Annotated[bool | None, _OrAuto] = None
 
     @property
     def rules(self) -> tuple[PlacementRule, ...]:
@@ -269,9 +279,9 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
         if value and value[-1] != most:
             right = "the same number, or leave max_batch out"
             raise ValueError(f"ends with {value[-1]} and max_batch is {most}; write {right}")
-        if value and info.data.get("batching") is False:
+        if value and info.data.get("batching") == "off":
             raise ValueError(
-                "set the sizes of batches, but batching = false switches batches off; leave one of them out"
+                'set the sizes of batches, but batching = "off" switches batches off; leave one of them out'
             )
         return value
 

@@ -8,17 +8,16 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PlainValidator,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
 
 from pool.config.device_list import DeviceUse
+from pool.config.quantities import CountOrAuto, FractionOrUnlimited
 from pool.config.section import Section, SomePaths
 from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
 
 __all__ = [
-    "ClearDevices",
     "DeviceSection",
     "LayerDevices",
     "TensorFlowOverrides",
@@ -37,11 +36,11 @@ class TensorFlowSection(Section):
     """
 
     allow_growth: bool = True
-    per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    per_process_gpu_memory_fraction: FractionOrUnlimited = "unlimited"
     allow_soft_placement: bool = True
     log_device_placement: bool = False
-    intra_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
-    inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
+    intra_op_parallelism_threads: CountOrAuto = "auto"
+    inter_op_parallelism_threads: CountOrAuto = "auto"
     device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     jit: bool = False
     op_libraries: SomePaths = ()
@@ -51,6 +50,9 @@ class TensorFlowSection(Section):
         values: dict[str, Any] = self.model_dump()
         for override in overrides:
             values |= override.model_dump()
+        for name, value in values.items():
+            if value in ("auto", "unlimited"):
+                values[name] = 0  # as TensorFlow has it
         return TensorFlowSettings(**values)
 
 
@@ -120,15 +122,3 @@ def is_least_loaded(devices: tuple[LayerRule, ...]) -> bool:
 
 
 LayerDevices = Annotated[tuple[LayerRule, ...], Field(strict=False), BeforeValidator(_layer_devices)]
-
-
-def _clear_devices(value: object) -> bool | Literal["missing"]:
-    if isinstance(value, bool):
-        return value
-    if value == "missing":
-        return "missing"
-    right = 'true, false, or "missing" for only those devices that the worker does not have'
-    raise ValueError(f"{value!r} is not a choice; write {right}")
-
-
-ClearDevices = Annotated[bool | Literal["missing"], PlainValidator(_clear_devices)]

@@ -60,7 +60,7 @@ class Policy:
     restart_period_s: float = 60.0
     backoff_max_s: float = 30.0
     backoff_first_s: float = 0.1  # a worker that died once is wanted back at once
-    replacement: Literal["auto", "always", "never"] = "auto"  # auto: where the device has room for two workers
+    replacement: Literal["auto", "always", "off"] = "auto"  # auto: where the device has room for two workers
     import_timeout_s: float = 120.0
     load_timeout_s: float = 600.0
     warmup_timeout_s: float = 900.0

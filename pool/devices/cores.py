@@ -6,6 +6,7 @@ cores of the pool ─► node by node, siblings side by side ─► as many piec
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from pool.errors import InvalidConfig
 
@@ -53,15 +54,18 @@ def in_order(cores: Collection[int], system: Path = SYSTEM) -> tuple[int, ...]:
 
 
 def share_cores(
-    cpu_slots: int, wanted: bool | Sequence[Sequence[int]], allowed: Collection[int], system: Path = SYSTEM
+    cpu_slots: int,
+    wanted: Literal["off", "auto"] | Sequence[Sequence[int]],
+    allowed: Collection[int],
+    system: Path = SYSTEM,
 ) -> tuple[tuple[int, ...], ...]:
     """The cores of each CPU slot; () for one that is bound to none. `wanted`: as `cpu_affinity` of `[pool]`.
 
-    True: pieces whose sizes differ by one at most; where there are more slots than cores, some share one.
+    "auto": pieces whose sizes differ by one at most; where there are more slots than cores, some share one.
     Raises `InvalidConfig` for lists that are not one a slot, or name a core that the pool may not use.
     """
-    if isinstance(wanted, bool):
-        if not wanted or not cpu_slots:
+    if isinstance(wanted, str):
+        if wanted == "off" or not cpu_slots:
             return ((),) * cpu_slots
         ordered = in_order(allowed, system)
         if len(ordered) < cpu_slots:
@@ -70,7 +74,7 @@ def share_cores(
         return tuple(tuple(sorted(ordered[ends[slot] : ends[slot + 1]])) for slot in range(cpu_slots))
     if len(wanted) != cpu_slots:
         counts = f"{len(wanted)} lists of cores for {cpu_slots} CPU slots"
-        raise InvalidConfig(f"[pool] cpu_affinity: {counts}; write one list for each, or true")
+        raise InvalidConfig(f'[pool] cpu_affinity: {counts}; write one list for each, or "auto"')
     for cores in wanted:
         missing = set(cores) - set(allowed)
         if missing:

@@ -52,7 +52,9 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
     Reach.PLACEMENT: {"model": _keys("devices replicas device_memory")},
 }
 _BYTES = frozenset({"max_bytes", "client_max_bytes", "device_memory", "host_memory"})
-_AUTO = frozenset({"device_memory", "stateful"})  # by default; other keys of a model without a value have no bound
+# What None is; "off" for all others.
+_AUTO = _keys("endpoint state device_memory stateful handler_path tags inputs outputs")
+_UNLIMITED = _keys("max_jobs max_bytes")  # of a model; to the pool's own None is "off"
 _SECONDS = _keys(
     "drain_timeout default_timeout period backoff_max heartbeat hung_after silent_after age import_timeout load_timeout"
     " warmup_timeout device_free_timeout batch_wait watch"
@@ -83,8 +85,8 @@ class Change:
         if self.is_of_model:
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
-        of_model = "auto" if name in _AUTO else "unlimited"
-        nothing = of_model if self.key.startswith("[[model]]") else "off"
+        unlimited = name in _UNLIMITED and self.key.startswith("[[model]]")
+        nothing = "auto" if name in _AUTO else "unlimited" if unlimited else "off"
         return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
 
 

@@ -137,7 +137,7 @@ class Plan:
             self.settings.health.heartbeat,
             self._tensorflow(slot, share.tensorflow),
             models,
-            spin_s=self.settings.advanced.spin_us * 1e-6,
+            spin_s=self.settings.advanced.spin_s,
         )
 
     def _tensorflow(self, slot: int, settings: TensorFlowSettings) -> TensorFlowSettings:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherSlots", "choose_all", "look", "make_plan", "plan", "with_sizes"]
 
-_BATCHING = {True: Batching.ALWAYS, False: Batching.NEVER, "auto": Batching.AUTO}
-_CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
-
 
 class OtherSlots(InvalidConfig):
     """A pool that runs has the slots that it has."""
@@ -290,17 +287,17 @@ def _told(model: "ModelSection", state: Path | None, selection: Selection) -> Mo
         path=model.path if served is None else served.path,
         version=None if served is None else served.number,
         warmup=model.warmup,
-        tags=model.tags,
-        inputs=model.inputs,
-        outputs=model.outputs,
+        tags=model.tags or (),
+        inputs=model.inputs or (),
+        outputs=model.outputs or (),
         batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
         cache="" if state is None else str(state / "converted"),
         layer_devices=model.rules,
         least_loaded=model.least_loaded,
         copy_per_device=model.copy_per_device,
         stateful=model.stateful,
-        batching=_BATCHING[model.batching],
-        clear_devices=_CLEAR[model.advanced.clear_devices],
+        batching=Batching(model.batching),
+        clear_devices=Clear(model.advanced.clear_devices),
         handler=model.handler_message(model.allowed_batch_sizes),
         optimizations=model.optimizations_message(),
     )
@@ -337,9 +334,9 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
         versions=versions,
         models={
             model.name: ModelPolicy(
-                batching=_BATCHING[model.batching],
+                batching=Batching(model.batching),
                 max_batch=model.max_batch,
-                batch_wait_s=model.batch_wait,
+                batch_wait_s=model.batch_wait or 0.0,
                 allowed_batch_sizes=model.allowed_batch_sizes,
                 weight=model.weight,
                 max_jobs=model.max_jobs,

@@ -21,7 +21,7 @@ from pool.recorder.transcript import BadTranscript, read, written
 __all__ = ["FORMAT", "events_of", "fault_report", "replay", "summary"]
 
 # Who changes a class that is written down raises this number, and adds a step to `_STEPS`.
-FORMAT = 5  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
+FORMAT = 6  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
 
@@ -138,20 +138,23 @@ def _from_3(events: Sequence[Plain]) -> list[Plain]:
     return found
 
 
-def _from_4(events: Sequence[Plain]) -> list[Plain]:
+def _from_4_or_5(events: Sequence[Plain]) -> list[Plain]:
     """Some things had other names."""
     found: list[Plain] = _renamed(events)
     return found
 
 
-_RENAMED = {"successor": "replacement", "speed_ups": "optimizations", "SpeedUp": "Optimization"}
+_RENAMED: Mapping[str, str] = {"successor": "replacement", "speed_ups": "optimizations", "SpeedUp": "Optimization"}
+_VALUES = {("replacement", "never"): "off", ("Batching", "NEVER"): "OFF"}
 
 
-def _renamed(plain: Any) -> Any:
-    """The same, with today's names of classes and fields. No name of old means another thing today."""
+def _renamed(plain: Any, of: str = "") -> Any:
+    """The same, with today's names of classes, fields and choices. No name of old means another thing today."""
     if isinstance(plain, dict):
-        return {_RENAMED.get(key, key): _renamed(each) for key, each in plain.items()}
-    return [_renamed(each) for each in plain] if isinstance(plain, list) else plain
+        return {(name := _RENAMED.get(key, key)): _renamed(each, name) for key, each in plain.items()}
+    if isinstance(plain, list):
+        return [_renamed(each) for each in plain]
+    return _VALUES.get((of, plain), plain) if isinstance(plain, str) else plain
 
 
-_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2, _from_3, _from_4)
+_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2, _from_3, *[_from_4_or_5] * 2)

@@ -136,11 +136,15 @@ class Service:
             is_lost=self._is_lost,
             turn=self._plan_turn,
         )
-        self._quarantine = Quarantine(plan.state, plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
+        self._quarantine = Quarantine(
+            plan.state, plan.settings.quarantine.keep or 0, plan.settings.quarantine.max_bytes
+        )
         self._recorder = Recorder(
             self._machine.fleet,
             [device.label for device in plan.devices],
-            Shelf(plan.state, plan.settings.crash_reports.keep, plan.settings.crash_reports.max_bytes, plan.endpoint),
+            Shelf(
+                plan.state, plan.settings.crash_reports.keep or 0, plan.settings.crash_reports.max_bytes, plan.endpoint
+            ),
             self._whose,
         )
         self._tell = Way(planted(self._machine, environ), self._prepare, self._recorder.ran, self._act, self._unsent)
@@ -252,7 +256,7 @@ class Service:
 
     def _loop(self) -> Loop:
         """All that is read in a turn is dispatched at once."""
-        return Loop(Watch(self._plan.settings.advanced.spin_us * 1e-6), self._alarms, self._tell.dispatch)
+        return Loop(Watch(self._plan.settings.advanced.spin_s), self._alarms, self._tell.dispatch)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
@@ -564,8 +568,8 @@ class Service:
             plan.settings.shared_memory.max_bytes or 0, plan.settings.shared_memory.client_max_bytes
         )
         self._supervisor.adopt(policy.device_free_timeout_s)
-        self._quarantine.adopt(plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
-        self._recorder.shelf.adopt(plan.settings.crash_reports.keep, plan.settings.crash_reports.max_bytes)
+        self._quarantine.adopt(plan.settings.quarantine.keep or 0, plan.settings.quarantine.max_bytes)
+        self._recorder.shelf.adopt(plan.settings.crash_reports.keep or 0, plan.settings.crash_reports.max_bytes)
 
 
 def _count(jobs: int) -> str:

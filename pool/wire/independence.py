@@ -20,7 +20,7 @@ class Batching(Enum):
 
     AUTO = "auto"  # those of signatures whose rows are proven independent
     ALWAYS = "always"  # the user vouches for it
-    NEVER = "never"
+    OFF = "off"
 
 
 class Judgement(Enum):

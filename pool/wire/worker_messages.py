@@ -115,7 +115,7 @@ class Clear(Enum):
 
     MISSING = "missing"
     ALL = "all"
-    NONE = "none"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)

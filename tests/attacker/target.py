@@ -42,7 +42,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 max_batch = 65536
 devices = "all"
 [[model]]
@@ -52,7 +52,7 @@ devices = "all"
 [[model]]
 name = "slow"
 path = "stub:rows?run_ms=40"
-batching = true
+batching = "always"
 max_batch = 8
 devices = "all"
 [[model]]

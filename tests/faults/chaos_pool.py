@@ -31,7 +31,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms={run_ms}"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = {max_batch}
 [[model]]
@@ -45,7 +45,7 @@ devices = "all"
 [[model]]
 name = "tally"
 path = "stub:tally?{folder}/tally&run_ms={counts_ms}"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = {most_rows}
 """

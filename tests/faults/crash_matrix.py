@@ -76,7 +76,7 @@ WAY_UP = "STARTING LOADING READY"
 ON_THE_WAY_UP = ("start", "import", "load", "warm-up")
 OF_A_SLOT = (*ON_THE_WAY_UP, "idle")
 
-MODELS = '[[model]]\nname = "rows"\npath = "stub:rows"\nbatching = true\ndevices = "all"\nmax_batch = 1\n'
+MODELS = '[[model]]\nname = "rows"\npath = "stub:rows"\nbatching = "always"\ndevices = "all"\nmax_batch = 1\n'
 SLOTS = 8
 # What is honest has to fit in, while eight workers start on a busy machine.
 SHORT = """
@@ -87,7 +87,7 @@ import_timeout = "12s"
 load_timeout = "2500ms"
 warmup_timeout = "2500ms"
 [restart]
-replacement = "never"
+replacement = "off"
 intensity = 1000
 backoff_max = "100ms"
 """

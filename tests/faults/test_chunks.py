@@ -27,7 +27,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 max_batch = 64
 """
 CONFIG = stub_config("lanes = 1\ndrain_timeout = 0.2", '["cpu"]', MODELS)

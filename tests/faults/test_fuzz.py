@@ -42,7 +42,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 [[model]]
 name = "echo"

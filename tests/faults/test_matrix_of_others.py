@@ -61,7 +61,7 @@ def parked(fault: str) -> Iterator[tuple[PoolProcess, Parked]]:
     with tempfile.TemporaryDirectory(prefix="po-") as folder:
         orders = Orders(Path(folder))
         pool = PoolProcess(
-            stub_config('lanes = 1\nready = "any"', cpus(len(MOMENTS)), MODELS, '[restart]\nreplacement = "never"\n'),
+            stub_config('lanes = 1\nready = "any"', cpus(len(MOMENTS)), MODELS, '[restart]\nreplacement = "off"\n'),
             orders.environ,
         )
         try:

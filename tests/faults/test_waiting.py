@@ -20,13 +20,13 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 8
 [[model]]
 name = "slow"
 path = "stub:rows?run_ms=20"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 1
 [[model]]

@@ -112,7 +112,7 @@ def lone(dice: Dice) -> Draft:
     draft.policy = replace(
         draft.policy,
         max_attempts=dice.number(1, 4),
-        replacement=dice.pick(("auto", "always", "never")),
+        replacement=dice.pick(("auto", "always", "off")),
         standby=dice.chance(0.2),
     )
     draft.sizes = {"pure": ModelPolicy(weight=2.0), "plug": ModelPolicy()}
@@ -185,7 +185,7 @@ def ordered(dice: Dice) -> Draft:
     slots = dice.number(1, 3)
     draft = Draft(dice, models, (tuple(models),) * slots, lanes=1 if deadly else dice.number(1, 2))
     draft.policy = replace(
-        draft.policy, max_attempts=3, replacement=dice.pick(("auto", "always", "never")), standby=dice.chance(0.2)
+        draft.policy, max_attempts=3, replacement=dice.pick(("auto", "always", "off")), standby=dice.chance(0.2)
     )
     draft.sizes = {name: ModelPolicy(max_batch=dice.pick((4, 8, 16))) for name in models}
     whose = clients(dice)
@@ -258,7 +258,7 @@ def changing(dice: Dice) -> Draft:
     draft = Draft(dice, models, (base, (*base, entry_name("both", 2))), lanes=dice.number(1, 2))
     draft.policy = replace(
         draft.policy,
-        replacement=dice.pick(("auto", "always", "never")),
+        replacement=dice.pick(("auto", "always", "off")),
         versions={"both": Versions((1, 2), {"stable": dice.number(1, 2)})},
     )
     draft.sizes = {"m": ModelPolicy(max_batch=dice.pick((4, 16))), "plug": ModelPolicy()}

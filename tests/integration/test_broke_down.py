@@ -123,7 +123,7 @@ def test_a_fault_at_a_workers_death_is_no_other() -> None:
 
 
 def test_where_nothing_may_be_kept_the_log_has_the_traceback() -> None:
-    pool = started("JobArrived:1", "[crash_reports]\nkeep = 0\n")
+    pool = started("JobArrived:1", '[crash_reports]\nkeep = "off"\n')
     try:
         with pool.client(reconnect_timeout=0) as client, pytest.raises(errors.PoolUnreachable):
             client.run("echo", 1.0)

@@ -28,7 +28,7 @@ devices = "all"
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=1"
-batching = true
+batching = "always"
 devices = "all"
 """
 

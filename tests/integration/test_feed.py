@@ -174,7 +174,7 @@ class Mute:
 def service_of(models: str, devices: list[str]) -> tuple[Service, Processes, Mute]:
     raw = {
         "pool": {"endpoint": "ipc:///nowhere", "devices": devices, "lanes": 1},
-        "model": [{"name": "m", "path": models, "devices": "all", "batching": True, "max_batch": 4}],
+        "model": [{"name": "m", "path": models, "devices": "all", "batching": "always", "max_batch": 4}],
     }
     plan = make_plan(parse_settings(raw, "a test", Path("/")), os.environ)
     service, processes, mute = Service(plan, os.environ, lambda *_: None, Notifier.of_nobody()), Processes(), Mute()

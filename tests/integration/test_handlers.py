@@ -47,7 +47,7 @@ devices = ["cpu"]
 [[model]]
 name = "words"
 path = "stub:rows?run_ms=5"
-batching = true
+batching = "always"
 handler = "words:Words"
 handler_path = "FOLDER"
 handler_options = { factor = 10 }
@@ -56,7 +56,7 @@ batch_wait = "20ms"
 [[model]]
 name = "large"
 path = "stub:rows"
-batching = true
+batching = "always"
 handler = "words:Words"
 handler_path = "FOLDER"
 handler_options = { factor = 1 }

@@ -28,7 +28,7 @@ max_batch = 8
 [[model]]
 name = "whole"
 path = "stub:rows"
-batching = false
+batching = "off"
 max_batch = 2
 """
 RUN_S = 0.02
@@ -100,4 +100,4 @@ def test_an_output_that_depends_on_the_batch_ends_it_for_its_signature(client: C
 def test_batching_false_joins_nothing_and_cuts_nothing(client: Client) -> None:
     futures = [client.submit("whole", np.ones(5, np.float32), signature="double") for _ in range(12)]
     assert [future.result()["batch"].tolist() for future in futures] == [[5] * 5] * 12
-    assert rows_told(client, "whole", "double") == "job by job: batching = false"
+    assert rows_told(client, "whole", "double") == 'job by job: batching = "off"'

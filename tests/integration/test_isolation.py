@@ -18,7 +18,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?fits=5"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 16
 [[model]]

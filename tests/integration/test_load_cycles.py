@@ -26,7 +26,7 @@ pytestmark = pytest.mark.endurance
 MIB = 1 << 20
 ROW = np.ones((1,), np.float32)
 MANY_ROWS = 65_536  # of four bytes: they lie in a segment
-ONE = f'[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\nmax_batch = {MANY_ROWS}\n'
+ONE = f'[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = "always"\nmax_batch = {MANY_ROWS}\n'
 DIGITS = f'[[model]]\nname = "m"\npath = "{demo_folder() / "digits"}"\n'
 
 

@@ -16,7 +16,7 @@ from support.steady_clients import answers, asked_all_the_time, put
 pytestmark = pytest.mark.replacement
 
 ROW = np.ones((1,), np.float32)
-ONE = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\ndevices = "all"\n'
+ONE = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = "always"\ndevices = "all"\n'
 MORE = '[[model]]\nname = "more"\npath = "stub:tell?n=7"\n'
 
 
@@ -44,7 +44,7 @@ def test_a_model_comes_goes_and_comes_again_and_no_job_of_another_fails() -> Non
 
 
 def test_jobs_of_a_model_that_goes_are_finished_or_told_and_none_is_lost() -> None:
-    models = ONE + '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=40"\nbatching = false\ndevices = "all"\n'
+    models = ONE + '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=40"\nbatching = "off"\ndevices = "all"\n'
     with pool_process(stub_config(models=models)) as pool, pool.client() as client, asked_all_the_time(pool):
         jobs = [client.submit("rows", ROW, signature="double", timeout=30.0) for _ in range(150)]
         client.unload("rows")
@@ -93,7 +93,7 @@ def test_a_path_that_does_not_come_up_stays_with_nobody(tmp_path: Path) -> None:
 
 
 def test_where_the_old_worker_goes_first_a_model_that_cannot_load_costs_no_job_of_its_neighbours() -> None:
-    config = stub_config(devices='["cpu"]', models=ONE, rest='[restart]\nreplacement = "never"')
+    config = stub_config(devices='["cpu"]', models=ONE, rest='[restart]\nreplacement = "off"')
     with pool_process(config) as pool, pool.client() as client, asked_all_the_time(pool):
         client.load("more", "stub:cannot-load")
         pool.await_log("not served, because a worker could not load it: more")

@@ -24,7 +24,7 @@ MODELS = """
 [[model]]
 name = "slow"
 path = "stub:rows?run_ms=15"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 4
 [[model]]

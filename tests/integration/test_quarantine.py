@@ -19,7 +19,7 @@ ROWS_MODEL = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 """
 

@@ -24,7 +24,7 @@ from support.steady_clients import asked_all_the_time
 
 pytestmark = pytest.mark.replacement
 
-ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\nbatching = true\ndevices = "all"\n'
+ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\nbatching = "always"\ndevices = "all"\n'
 FAULTS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)
 
@@ -64,7 +64,7 @@ def test_bounds_and_scheduling_are_felt_by_the_next_job(tmp_path: Path) -> None:
                 client.run("rows", ONE, signature="double")
         assert [future.exception(20) for future in busy] == [None] * 4, "they were in already"
         write(models + 'batch_wait = "300ms"\n')
-        assert reload(pool).stdout == "[queue] max_jobs: 3 → 10000\n[[model]] rows batch_wait: 0ms → 300ms\n"
+        assert reload(pool).stdout == "[queue] max_jobs: 3 → 10000\n[[model]] rows batch_wait: off → 300ms\n"
         lone = client.submit("rows", ONE, signature="double")
         assert lone.result(20)["y"].tolist() == [2.0]
         assert lone.timeline is not None
@@ -122,7 +122,7 @@ def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProc
     end = "this needs a new pool; run `systemctl restart`, or `pool stop` and `pool start`"
     assert lines == [
         f'{pool.config}: [pool] devices: ["cpu", "cpu"] → ["cpu"]: {end}',
-        f"{pool.config}: [advanced] spin_us: 0 → 5: {end}",
+        f"{pool.config}: [advanced] spin_us: off → 5: {end}",
     ]
     with pool.client() as client:
         assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]

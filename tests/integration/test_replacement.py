@@ -102,7 +102,7 @@ def test_it_is_seen_while_it_gets_ready() -> None:
 
 
 def test_never_means_that_the_worker_goes_first() -> None:
-    with pool_process(config("stub:rows?load_ms=300", '[restart]\nreplacement = "never"')) as pool:
+    with pool_process(config("stub:rows?load_ms=300", '[restart]\nreplacement = "off"')) as pool:
         assert run_command(pool, "restart", "--rolling").returncode == 0
         assert "DRAINING: restart requested" in pool.text() or "STOPPING: restart requested" in pool.text()
         assert "beside" not in pool.text()

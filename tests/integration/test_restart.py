@@ -23,7 +23,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=5"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 4
 [[model]]

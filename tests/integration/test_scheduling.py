@@ -16,26 +16,26 @@ ROWS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 8
 [[model]]
 name = "padded"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 allowed_batch_sizes = [4, 16]
 [[model]]
 name = "patient"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 4
 batch_wait = "1h"
 [[model]]
 name = "brief"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 4
 batch_wait = "400ms"
@@ -147,18 +147,18 @@ HELD = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 [[model]]
 name = "hold"
 path = "stub:counter?{ledger}"
 [[model]]
 name = "stateful"
 path = "stub:counter"
-batching = true
+batching = "always"
 [[model]]
 name = "stateless"
 path = "stub:tally"
-batching = true
+batching = "always"
 """
 
 

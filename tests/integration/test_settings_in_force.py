@@ -133,7 +133,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 def three(told: Ledger) -> Iterator[PoolProcess]:
     models = '[[model]]\nname = "echo"\npath = "stub:echo"\ndevices = "all"\n'
     models += f'[[model]]\nname = "told"\npath = "stub:counter?{told.path}"\n'
-    rest = '[restart]\nreplacement = "never"\n'
+    rest = '[restart]\nreplacement = "off"\n'
     config = stub_config("min_ready = 2", '["cpu", "cpu", "cpu"]', models, rest)
     with started(config, "--log-format", "json") as running:
         yield running

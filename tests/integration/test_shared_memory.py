@@ -34,19 +34,19 @@ devices = "all"
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 65536
 [[model]]
 name = "cut"
 path = "stub:rows?run_ms=1"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 20000
 [[model]]
 name = "slow"
 path = "stub:rows?run_ms=100"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 65536
 """

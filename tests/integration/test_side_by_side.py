@@ -22,13 +22,13 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=20"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 65536
 [[model]]
 name = "padded"
 path = "stub:rows?run_ms=20"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 65536
 allowed_batch_sizes = [65536]

@@ -19,7 +19,7 @@ SPLIT_MODEL = """
 [[model]]
 name = "rows"
 path = "stub:rows"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 16384
 """

@@ -15,7 +15,7 @@ from support.processes import alive, eventually, freeze
 
 pytestmark = pytest.mark.replacement
 
-MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\nbatching = true\ndevices = "all"\n'
+MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\nbatching = "always"\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)
 
 

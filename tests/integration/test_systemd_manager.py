@@ -30,7 +30,7 @@ mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system {RUN} && chmod 700 {RU
 wait
 """
 
-CONFIG = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "rows"\npath = "stub:rows"\nbatching = true\n'
+CONFIG = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "rows"\npath = "stub:rows"\nbatching = "always"\n'
 
 
 class Manager:

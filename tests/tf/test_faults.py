@@ -88,7 +88,7 @@ def pool(
     hook = tmp_path_factory.mktemp("hook")
     (hook / "sitecustomize.py").write_text(LEAVER)
     models = "".join(
-        f'[[model]]\nname = "{path.name}"\npath = "{path}"\nbatching = true\ndevices = "all"\nwarmup = false\n'
+        f'[[model]]\nname = "{path.name}"\npath = "{path}"\nbatching = "always"\ndevices = "all"\nwarmup = false\n'
         for path in (counting, leaving, greedy)
     )
     with pool_process(stub_config("lanes = 1", models=models, rest=REST), {"PYTHONPATH": str(hook)}) as running:

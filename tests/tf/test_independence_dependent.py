@@ -68,7 +68,7 @@ def folders(models: Path) -> dict[str, Path]:
 def pool(folders: dict[str, Path]) -> Iterator[PoolProcess]:
     entries = [f'[[model]]\nname = "{name}"\npath = "{path}"\n' for name, path in folders.items()]
     for name, path in folders.items():
-        entries += [f'[[model]]\nname = "{name}_vouched"\npath = "{path}"\nbatching = true\nwarmup = false\n']
+        entries += [f'[[model]]\nname = "{name}_vouched"\npath = "{path}"\nbatching = "always"\nwarmup = false\n']
         entries += [f'[[model]]\nname = "{name}_untried"\npath = "{path}"\nwarmup = false\n']
     with pool_process(stub_config(devices='["cpu"]', models="".join(entries))) as running:
         yield running

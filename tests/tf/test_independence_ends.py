@@ -154,8 +154,8 @@ def pool(models: Path) -> Iterator[PoolProcess]:
         for name, path, most, rest in (
             ("restarted", shutil.copytree(plain, models / "restarted"), 8, ""),
             ("reloaded", shutil.copytree(plain, models / "reloaded"), 8, ""),
-            ("vouched", plain, 8, "batching = true"),
-            ("never", depends, 8, "batching = false"),
+            ("vouched", plain, 8, 'batching = "always"'),
+            ("never", depends, 8, 'batching = "off"'),
             ("one", depends, 1, ""),
         )
     )
@@ -171,13 +171,13 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 def test_what_the_user_decides_is_done_at_once(client: Client) -> None:
     assert is_joined(client, "vouched")
-    assert told(client, "vouched")["rows"] == "in batches: batching = true"
+    assert told(client, "vouched")["rows"] == 'in batches: batching = "always"'
     fed = [rows(100, 1), *(rows(1 + seed % 5, seed) for seed in range(BURST)), rows(100, 2)]
     for model in ("never", "one"):  # one: `max_batch = 1` cuts nothing whose rows depend on each other
         for x, future in zip(fed, burst(client, model, fed), strict=True):
             assert future.timeline.batch_rows == len(x)
             np.testing.assert_allclose(future.result()["y"], less_its_mean(x), rtol=1e-4, atol=1e-5)
-    assert told(client, "never")["rows"] == "job by job: batching = false"
+    assert told(client, "never")["rows"] == 'job by job: batching = "off"'
 
 
 def less_its_mean(x: np.ndarray) -> np.ndarray:

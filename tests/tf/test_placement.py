@@ -348,7 +348,7 @@ def test_only_devices_that_are_not_there_are_cleared(layers, branches, two_signa
     graph = graph_of(branches)
     clear(graph, Clear.MISSING, CPU)
     assert strings(graph) == {"", "/cpu:0"}, "of another job's, nothing is there"
-    for which in (Clear.MISSING, Clear.NONE):
+    for which in (Clear.MISSING, Clear.OFF):
         graph = graph_of(two_signatures)
         before = graph.SerializeToString(deterministic=True)
         clear(graph, which, CPU)
@@ -372,7 +372,7 @@ def test_a_model_of_another_machine_loads_on_any_worker(backend, branches, layer
 
 def test_a_device_that_is_not_there_is_refused_where_nothing_may_run_elsewhere(backend, two_cpus, layers, branches):
     hard = dataclasses.replace(two_cpus, allow_soft_placement=False)
-    kept = {"clear_devices": Clear.NONE, "session": hard}
+    kept = {"clear_devices": Clear.OFF, "session": hard}
     with pytest.raises(CannotLoad) as caught:
         backend.load(settings(layers, **kept))
     told = str(caught.value)
@@ -381,7 +381,7 @@ def test_a_device_that_is_not_there_is_refused_where_nothing_may_run_elsewhere(b
     with pytest.raises(CannotLoad, match=r"node 'weight' and 3 more must run on device /gpu:1, which this worker"):
         backend.load(settings(branches, **kept))
     backend.load(settings(layers, tensorflow=hard))
-    backend.load(settings(layers, clear_devices=Clear.NONE))
+    backend.load(settings(layers, clear_devices=Clear.OFF))
 
 
 def test_devices_of_a_session_by_their_parts():

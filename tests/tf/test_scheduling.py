@@ -55,14 +55,14 @@ def pool(regression: Path) -> Iterator[PoolProcess]:
 [[model]]
 name = "digits"
 path = "{DIGITS}"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 16
 allowed_batch_sizes = [4, 16]
 [[model]]
 name = "regression"
 path = "{regression}"
-batching = true
+batching = "always"
 devices = "all"
 max_batch = 8
 [[model]]

@@ -66,7 +66,7 @@ tensorflow = {{ device_count = {{ CPU = 2 }} }}
 [[model]]
 name = "cleared"
 path = "second.pb"
-advanced.clear_devices = true
+advanced.clear_devices = "all"
 tensorflow = {{ device_count = {{ CPU = 2 }} }}
 [[model]]
 name = "missing"
@@ -75,14 +75,14 @@ tensorflow = {{ device_count = {{ CPU = 2 }}, allow_soft_placement = false }}
 [[model]]
 name = "heeded"
 path = "absent.pb"
-advanced.clear_devices = false
+advanced.clear_devices = "off"
 tensorflow = {{ device_count = {{ CPU = 3 }}, allow_soft_placement = false }}
 [[model]]
 name = "tuned"
 path = "dense"
 mixed_precision = true
 freeze = true
-advanced.grappler = {{ remapping = false }}
+advanced.grappler = {{ remapping = "off" }}
 allowed_batch_sizes = [1, 4]
 [[model]]
 name = "strict"

@@ -31,7 +31,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool(versions: Path) -> Iterator[PoolProcess]:
-    keys = 'versions = "all"\nlabels = { stable = 1, canary = 3 }\nallowed_batch_sizes = [1, 8]\nbatching = true\n'
+    keys = 'versions = "all"\nlabels = { stable = 1, canary = 3 }\nallowed_batch_sizes = [1, 8]\nbatching = "always"\n'
     model = f'[[model]]\nname = "m"\npath = "{versions}"\n{keys}'
     with pool_process(stub_config(devices='["cpu"]', models=model)) as running:
         yield running

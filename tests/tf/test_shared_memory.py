@@ -204,7 +204,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pool(shapes: Path, counts: Path) -> Iterator[PoolProcess]:
     named = f'name = "shapes"\npath = "{shapes}"\nmax_batch = 8'
     padded = f'name = "padded"\npath = "{shapes}"\nmax_batch = 8\nallowed_batch_sizes = [8]'
-    models = "".join([f'[[model]]\n{model}\nbatching = true\ndevices = "all"\n' for model in (named, padded)])
+    models = "".join([f'[[model]]\n{model}\nbatching = "always"\ndevices = "all"\n' for model in (named, padded)])
     with pool_process(stub_config(models=models, devices='["cpu"]'), counting(counts)) as running:
         yield running
 

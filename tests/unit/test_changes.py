@@ -33,7 +33,7 @@ def test_nothing_is_another_in_the_same_file_nor_in_another_order() -> None:
         ("queue", {"client_max_bytes": 1000}, '[queue] client_max_bytes: "auto" → 1000B'),
         ("queue", {"default_timeout": "250ms"}, "[queue] default_timeout: 60s → 250ms"),
         ("health", {"hung_after": "90s"}, '[health] hung_after: "auto" → 90s'),
-        ("crash_reports", {"keep": 0}, "[crash_reports] keep: 100 → 0"),
+        ("crash_reports", {"keep": "off"}, "[crash_reports] keep: 100 → off"),
         ("pool", {"drain_timeout": 1.5}, "[pool] drain_timeout: 30s → 1.5s"),
     ],
 )
@@ -48,7 +48,7 @@ def test_of_a_model_its_scheduling_too() -> None:
     assert {change.reach for change in changes} == {Reach.RUNNING}
     assert [change.line for change in changes] == [
         "[[model]] m max_batch: 32 → 8",
-        "[[model]] m batch_wait: 0ms → 2ms",
+        "[[model]] m batch_wait: off → 2ms",
         "[[model]] m allowed_batch_sizes: [] → [1, 8]",
         "[[model]] m weight: 1.0 → 2.0",
         "[[model]] m max_bytes: unlimited → 1KiB",
@@ -81,7 +81,7 @@ def test_overrides_come_and_go_with_new_workers() -> None:
     )
     rule = {"layers": "a/.*", "device": "/cpu:1"}
     after = dump(
-        {"name": "m", "layer_devices": [rule], "advanced": {"clear_devices": False}},
+        {"name": "m", "layer_devices": [rule], "advanced": {"clear_devices": "off"}},
         device=[{"use": [1, 2], "tensorflow": {"allow_growth": False}}],
     )
     changes = differences(before, after)
@@ -89,7 +89,7 @@ def test_overrides_come_and_go_with_new_workers() -> None:
     assert [change.line for change in changes] == [
         '[[device]] 0 tensorflow: {"jit": true} → {}',
         '[[device]] [1, 2] tensorflow: {} → {"allow_growth": false}',
-        '[[model]] m advanced clear_devices: "missing" → false',
+        '[[model]] m advanced clear_devices: "missing" → "off"',
         '[[model]] m tensorflow: {"jit": false} → {}',
         '[[model]] m layer_devices: [] → [{"layers": "a/.*", "device": "/cpu:1"}]',
     ]
@@ -98,10 +98,10 @@ def test_overrides_come_and_go_with_new_workers() -> None:
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"endpoint": "ipc:///x"}, '[pool] endpoint: "" → "ipc:///x"'),
+        ({"endpoint": "ipc:///x"}, '[pool] endpoint: auto → "ipc:///x"'),
         ({"listen": ["tcp://127.0.0.1:5"]}, '[pool] listen: [] → ["tcp://127.0.0.1:5"]'),
         ({"devices": [0, [1, 2]]}, '[pool] devices: "auto" → [0, [1, 2]]'),
-        ({"state": "/s"}, '[pool] state: "" → "/s"'),
+        ({"state": "/s"}, '[pool] state: auto → "/s"'),
     ],
 )
 def test_what_the_pool_is_made_of_takes_a_new_one(values: dict[str, object], line: str) -> None:

@@ -245,7 +245,7 @@ def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_models_whose_jobs_run_together_say_why(shown: Any) -> None:
     lines = shown(models).splitlines()
     assert lines[0] == "digits  slots 0, 1 (ready: 0)"
-    assert "  serving_default runs in batches: batching = true" in lines
+    assert '  serving_default runs in batches: batching = "always"' in lines
     assert "  other runs job by job: some of its inputs or outputs have no rows" in lines
 
 

@@ -147,7 +147,7 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
         ({"tensorflow": {"alow_growth": True}}, "tensorflow.alow_growth: unknown key; did you mean 'allow_growth'?"),
         (
             {"tensorflow": {"per_process_gpu_memory_fraction": 2.0}},
-            "tensorflow.per_process_gpu_memory_fraction: 2.0 is too",
+            "tensorflow.per_process_gpu_memory_fraction: 2.0 is not a number above 0, at most 1; write",
         ),
         ({"tensorflow": True}, "tensorflow: is not a table; write one such as { allow_growth = false }"),
         (
@@ -191,15 +191,15 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
         ),
         (
             {"advanced": {"grappler": True}},
-            "advanced.grappler: is not a table; write one such as { remapping = false }",
+            'advanced.grappler: is not a table; write one such as { remapping = "off" }',
         ),
         (
-            {"advanced": {"grappler": {"remaping": True}}},
+            {"advanced": {"grappler": {"remaping": "on"}}},
             "advanced.grappler: 'remaping' is not one of its passes: arithmetic_optimization, ",
         ),
         (
             {"advanced": {"grappler": {"remapping": "ON"}}},
-            "advanced.grappler: 'ON' is not a choice for remapping; write true, false or",
+            'advanced.grappler: \'ON\' is not a choice for remapping; write "on", "off" or "aggressive"',
         ),
         (
             {"advanced": {"tolerance": 0}},
@@ -207,7 +207,7 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
         ),
         (
             {"advanced": {"clear_devices": "true"}},
-            "advanced.clear_devices: 'true' is not a choice; write true, false, or \"missing\"",
+            "advanced.clear_devices: 'true' is not a choice; write 'missing', 'all' or 'off'",
         ),
     ],
 )
@@ -347,13 +347,13 @@ def test_the_bounds_of_a_client() -> None:
 
 
 def test_quarantine_can_be_switched_off() -> None:
-    assert parse_settings({"quarantine": {"keep": 0}}, "config", Path("/")).quarantine.keep == 0
+    assert parse_settings({"quarantine": {"keep": "off"}}, "config", Path("/")).quarantine.keep is None
     (line,) = mistakes({"quarantine": {"keep": -1}})
-    assert line == "config: [quarantine] keep: -1 is too small; write 0 or more"
+    assert line == 'config: [quarantine] keep: -1 is not a whole number from 1; write "off", or one such as 1000'
 
 
 def test_crash_reports_can_be_kept_in_memory_only() -> None:
-    assert parse_settings({"crash_reports": {"keep": 0}}, "config", Path("/")).crash_reports.keep == 0
+    assert parse_settings({"crash_reports": {"keep": "off"}}, "config", Path("/")).crash_reports.keep is None
     (line,) = mistakes({"crash_reports": {"max_bytes": "many"}})
     assert line.startswith("config: [crash_reports] max_bytes: ")
 
@@ -424,15 +424,19 @@ batch_wait = "soon"
         (
             '[pool]\ncpu_affinity = ["0-"]',
             ":2: [pool] cpu_affinity: '0-' is not a list of cores;"
-            ' write false, true, or a list of cores for each CPU worker: ["0-3", "4-7"]',
+            ' write "off", "auto", or a list of cores for each CPU worker: ["0-3", "4-7"]',
         ),
         ("[pool]\nlanes = 17", ":2: [pool] lanes: 17 is too large; write 16 or less"),
-        ("[advanced]\nspin_us = 20000", ":2: [advanced] spin_us: 20000 is too large; write 10000 or less"),
+        (
+            "[advanced]\nspin_us = 20000",
+            ':2: [advanced] spin_us: 20000 is not a whole number from 1 to 10000; write "off", or one such as 50',
+        ),
         ("[pool]\nlanes = 2.0", ":2: [pool] lanes: 2.0 is not a whole number; write digits only, such as 2"),
         ("[pool]\nendpoint = 1", ":2: [pool] endpoint: 1 is not a text; write a text in quotes"),
         (
             "[tensorflow]\nper_process_gpu_memory_fraction = nan",
-            ":2: [tensorflow] per_process_gpu_memory_fraction: nan is not a number; write one such as 0.5",
+            ":2: [tensorflow] per_process_gpu_memory_fraction: nan is not a number above 0, at most 1;"
+            ' write "unlimited", or one such as 0.5',
         ),
         (
             "[restart]\nperiod = 0",
@@ -497,11 +501,11 @@ def test_model_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_the_state_folder_is_relative_to_the_file_too() -> None:
-    def state(written: object) -> str:
+    def state(written: object) -> str | None:
         return parse_settings({"pool": {"state": written}}, "config", Path("/base")).pool.state
 
-    assert [state(written) for written in ("", "kept", "/kept", Path("kept"))] == [
-        "",
+    assert [state(written) for written in ("auto", "kept", "/kept", Path("kept"))] == [
+        None,
         "/base/kept",
         "/kept",
         "/base/kept",
@@ -548,6 +552,55 @@ def test_silence_is_longer_than_some_heartbeats() -> None:
     )
     (line,) = mistakes({"health": {"heartbeat": "2s", "silent_after": "5s"}})
     assert line == "config: [health] silent_after: 5 s is less than three heartbeats of 2 s; write 6 s or more"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "former", "now"),
+    [
+        ("[pool]", "endpoint", '""', '"auto"'),
+        ("[pool]", "state", '""', '"auto"'),
+        ("[pool]", "cpu_affinity", "false", '"off"'),
+        ("[pool]", "cpu_affinity", "true", '"auto"'),
+        ("[pool]", "watch", '"never"', '"off"'),
+        ("[pool]", "watch", "0", '"off"'),
+        ("[tensorflow]", "per_process_gpu_memory_fraction", "0.0", '"unlimited"'),
+        ("[tensorflow]", "intra_op_parallelism_threads", "0", '"auto"'),
+        ("[tensorflow]", "inter_op_parallelism_threads", "0", '"auto"'),
+        ("[queue]", "client_max_jobs", "0", '"auto"'),
+        ("[restart]", "replacement", '"never"', "'off'"),
+        ("[recycle]", "jobs", "0", '"off"'),
+        ("[health]", "device_free_timeout", '"0s"', '"off"'),
+        ("[quarantine]", "keep", "0", '"off"'),
+        ("[crash_reports]", "keep", "0", '"off"'),
+        ("[shared_memory]", "max_bytes", "0", '"off"'),
+        ("[advanced]", "spin_us", "0", '"off"'),
+        ("[[model]]", "tags", "[]", '"auto"'),
+        ("[[model]]", "inputs", "[]", '"auto"'),
+        ("[[model]]", "outputs", "[]", '"auto"'),
+        ("[[model]]", "batching", "true", "'always'"),
+        ("[[model]]", "batching", "false", "'off'"),
+        ("[[model]]", "batch_wait", '"0ms"', '"off"'),
+        ("[[model]]", "max_jobs", "0", '"unlimited"'),
+        ("[[model]]", "stateful", '""', '"auto"'),
+        ("[[model]]", "handler", '""', '"off"'),
+        ("[[model]]", "handler_path", '""', '"auto"'),
+        ("[[model]]", "advanced.clear_devices", "true", "'all'"),
+        ("[[model]]", "advanced.clear_devices", "false", "'off'"),
+        ("[[model]]", "advanced.grappler", "{ remapping = false }", '"off"'),
+    ],
+)
+def test_another_spelling_of_off_unlimited_or_auto_is_told_the_only_one(
+    tmp_path: Path, section: str, key: str, former: str, now: str
+) -> None:
+    required = 'name = "m"\npath = "stub:echo"\n' if section == "[[model]]" else ""
+    text = f"{section}\n{required}{key} = "
+    (told,) = file_mistakes(tmp_path, text + former)
+    place = f"model[0].{key}" if required else f"{section} {key}"
+    assert told.startswith(f":{text.count(chr(10)) + 1}: {place}: ")
+    assert now in told.partition("; write ")[2]
+    if not key.endswith("grappler"):
+        (tmp_path / "right.toml").write_text(text + now)
+        load_settings(tmp_path / "right.toml")
 
 
 @pytest.mark.parametrize(("former", "now"), RENAMED.items())

@@ -145,7 +145,7 @@ def test_who_vouches_is_believed_until_rows_are_missing() -> None:
 
 
 def test_never_is_never() -> None:
-    rows = of(batching=Batching.NEVER)
+    rows = of(batching=Batching.OFF)
     rows.tried("files", S, AGREED)
     agree(rows, ENOUGH_UNTRIED)
     assert not rows.joins(S, ("y",))

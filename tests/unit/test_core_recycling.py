@@ -10,7 +10,7 @@ from pool.core.fleet import SlotState
 from simulation.driver import Driver, every
 
 AGE_S = 3600.0
-ALONE: dict[str, Any] = {"replacement": "never"}
+ALONE: dict[str, Any] = {"replacement": "off"}
 
 
 def away(driver: Driver) -> list[int]:

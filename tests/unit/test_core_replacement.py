@@ -425,7 +425,7 @@ def test_the_word_of_one_that_is_not_wanted_any_more_changes_nothing() -> None:
 
 
 def test_in_a_roll_it_goes_only_while_enough_others_are_ready() -> None:
-    driver = Driver(["m"], ["m"], ["m"], min_ready=2, replacement="never", restart_intensity=0).serve()
+    driver = Driver(["m"], ["m"], ["m"], min_ready=2, replacement="off", restart_intensity=0).serve()
     driver.die(1)
     assert driver.state(1) is SlotState.FATAL, "it is none that would be waited for"
     driver.feed(told.DrainAsked(2))
@@ -441,7 +441,7 @@ def test_in_a_roll_it_goes_only_while_enough_others_are_ready() -> None:
 
 
 def test_a_slot_without_others_of_its_models_goes_in_a_roll_too() -> None:
-    driver = Driver(["m"], ["other"], replacement="never", min_ready=2).serve()
+    driver = Driver(["m"], ["other"], replacement="off", min_ready=2).serve()
     assert one(driver.feed(told.RestartAsked(0, sparing=True)), do.StopWorker).slot == 0
 
 

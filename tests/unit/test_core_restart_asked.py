@@ -20,7 +20,7 @@ def come_back(driver: Driver, slot: int) -> None:
 
 
 def test_an_idle_worker_is_replaced_at_once() -> None:
-    driver = Driver(["m"], ["m"], replacement="never").serve()
+    driver = Driver(["m"], ["m"], replacement="off").serve()
     actions = driver.feed(told.RestartAsked(0))
     assert one(actions, do.StopWorker).slot == 0
     come_back(driver, 0)
@@ -30,7 +30,7 @@ def test_an_idle_worker_is_replaced_at_once() -> None:
 
 
 def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards() -> None:
-    driver = Driver(["m"], replacement="never").serve()
+    driver = Driver(["m"], replacement="off").serve()
     for _ in range(3):
         driver.submit()
     first = driver.run_of(1)
@@ -47,7 +47,7 @@ def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards
 
 
 def test_a_worker_that_dies_meanwhile_is_replaced_all_the_same() -> None:
-    driver = Driver(["m"], replacement="never").serve()
+    driver = Driver(["m"], replacement="off").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
     come_back(driver, 0)
@@ -56,7 +56,7 @@ def test_a_worker_that_dies_meanwhile_is_replaced_all_the_same() -> None:
 
 
 def test_a_run_that_nobody_waits_for_does_not_hold_up_a_restart() -> None:
-    driver = Driver(["m"], replacement="never").serve()
+    driver = Driver(["m"], replacement="off").serve()
     driver.submit(timeout_s=1.0)
     assert every(driver.feed(told.RestartAsked(0)), do.KillWorker) == []
     driver.pass_time(1.1)
@@ -145,7 +145,7 @@ def test_a_slot_whose_worker_is_seen_to_be_gone_has_no_process() -> None:
 
 
 def test_a_stop_of_the_pool_comes_before_a_restart() -> None:
-    driver = Driver(["m"], replacement="never").serve()
+    driver = Driver(["m"], replacement="off").serve()
     driver.feed(told.RestartAsked(0))
     driver.feed(told.StopAsked("SIGTERM came"))
     actions = driver.die(0, "exit status 0")

@@ -52,7 +52,7 @@ def test_slots_with_other_models_than_their_neighbours_serve_what_they_share() -
 
 
 def test_a_worker_that_has_not_what_it_was_told_is_killed_and_one_that_was_told_before_is_not() -> None:
-    driver = Driver(["m"], replacement="never")
+    driver = Driver(["m"], replacement="off")
     driver.start()
     driver.hello(0)
     driver.feed(told.SlotPlanned(0, ("m", "new")))
@@ -150,7 +150,7 @@ def test_a_slot_that_was_empty_gets_a_worker_and_loses_it() -> None:
 
 @pytest.mark.parametrize("state", ["STARTING", "LOADING", "BACKOFF"])
 def test_a_slot_that_is_emptied_on_its_way_up_stays_empty(state: str) -> None:
-    driver = Driver(["m"], ["old"], replacement="never").serve()
+    driver = Driver(["m"], ["old"], replacement="off").serve()
     driver.die(1)
     driver.submit("old")
     if state != "BACKOFF":
@@ -168,7 +168,7 @@ def test_a_slot_that_is_emptied_on_its_way_up_stays_empty(state: str) -> None:
 
 
 def test_a_pool_goes_on_when_the_slot_that_is_left_serves() -> None:
-    driver = Driver(["m"], ["old"], replacement="never").serve()
+    driver = Driver(["m"], ["old"], replacement="off").serve()
     driver.give_up(1, "exit status 4")
     assert driver.state(1) is SlotState.FATAL
     driver.feed(told.SlotPlanned(1, ()))
@@ -234,7 +234,7 @@ def test_who_is_awaited_is_not_waited_for_by_a_pool_that_stops_nor_by_jobs_for_o
 
 
 def test_a_model_that_goes_while_a_worker_loads_it_is_known_until_that_has_gone() -> None:
-    driver = Driver(["m", "old"], replacement="never")
+    driver = Driver(["m", "old"], replacement="off")
     driver.start()
     driver.hello(0)
     driver.feed(told.SlotPlanned(0, ("m",)))
@@ -267,7 +267,7 @@ def test_a_model_that_goes_while_a_replacement_has_it_is_known_until_that_has_go
 
 def test_a_model_that_changes_its_slot_is_known_while_no_worker_has_it() -> None:
     """Neither of the two fits beside the other, so for a moment it has left and has not come."""
-    driver = Driver(["a"], ["b"], replacement="never").serve()
+    driver = Driver(["a"], ["b"], replacement="off").serve()
     driver.feed(told.ModelsAwaited(frozenset({"a", "b"})))
     plan(driver, 0, "b")
     driver.die(0, "exit status 0")
@@ -285,7 +285,7 @@ def test_a_model_that_changes_its_slot_is_known_while_no_worker_has_it() -> None
 
 
 def test_a_job_that_waits_for_a_model_on_its_way_is_told_at_once_that_the_pool_stops() -> None:
-    driver = Driver(["a"], ["b"], replacement="never").serve()
+    driver = Driver(["a"], ["b"], replacement="off").serve()
     driver.feed(told.ModelsAwaited(frozenset({"a", "b"})))
     plan(driver, 0, "b")
     driver.die(0, "exit status 0")
@@ -295,7 +295,7 @@ def test_a_job_that_waits_for_a_model_on_its_way_is_told_at_once_that_the_pool_s
 
 
 def test_a_pool_whose_last_slot_is_given_up_ends_when_a_worker_that_is_to_go_has_gone() -> None:
-    driver = Driver(["m"], ["m"], replacement="never").serve()
+    driver = Driver(["m"], ["m"], replacement="off").serve()
     plan(driver, 0)
     assert driver.state(0) is SlotState.STOPPING
     driver.give_up(1, "exit status 74")

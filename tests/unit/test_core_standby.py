@@ -86,7 +86,7 @@ def test_a_device_that_does_not_become_free_counts_as_a_death() -> None:
 
 
 def test_a_worker_that_goes_first_is_followed_by_it_too() -> None:
-    driver = standing_by(replacement="never")
+    driver = standing_by(replacement="off")
     driver.feed(told.RestartAsked(0))
     assert one(exits(driver, 1, GONE), do.TakeSlot).incarnation == 2
 

@@ -202,9 +202,7 @@ def test_what_never_left_the_pool_goes_to_the_next_home() -> None:
 
 
 def test_a_model_that_turns_out_to_write_state_with_its_next_version_is_kept_together_then() -> None:
-    driver = Driver(
-        ["m"], ["m"], models={"m": ModelPolicy(max_batch=2, batch_wait_s=60.0)}, replacement="never"
-    ).serve()
+    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=2, batch_wait_s=60.0)}, replacement="off").serve()
     driver.submit(rows=1)  # gathers
     driver.stateful = frozenset({"m"})
     driver.feed(told.RestartAsked(1))
@@ -220,7 +218,7 @@ def test_a_model_that_turns_out_to_write_state_with_its_next_version_is_kept_tog
 def test_what_gathers_where_it_is_pinned_runs_when_the_model_turns_out_to_write() -> None:
     """By a later version of it, say."""
     gathers = {"m": ModelPolicy(max_batch=8, batch_wait_s=1.0)}
-    driver = Driver(["m"], ["m"], ["m"], models=gathers, replacement="never").serve()
+    driver = Driver(["m"], ["m"], ["m"], models=gathers, replacement="off").serve()
     driver.submit(rows=1, device="slot:1")
     driver.submit(rows=1)
     driver.stateful = frozenset({"m"})
@@ -316,7 +314,7 @@ def test_jobs_that_came_together_keep_their_order_on_the_way_to_another_home() -
 
 def test_what_a_worker_that_keeps_state_has_run_is_not_run_by_one_that_does_not() -> None:
     """Its slot's neighbour has loaded other files of the model meanwhile, which keep none."""
-    driver = Driver(["m"], ["m"], stateful=["m"], replacement="never").serve()
+    driver = Driver(["m"], ["m"], stateful=["m"], replacement="off").serve()
     driver.submit(timeout_s=500.0)
     run = driver.run_of(1)
     other = 1 - run.slot

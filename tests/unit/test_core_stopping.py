@@ -142,7 +142,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_drain_for_its_jobs() -> Non
 
 
 def test_what_waits_for_a_slot_that_is_being_restarted_is_done_too() -> None:
-    driver = Driver(["m"], replacement="never").serve()
+    driver = Driver(["m"], replacement="off").serve()
     driver.submit()
     driver.submit()
     driver.feed(told.RestartAsked(0))
@@ -353,7 +353,7 @@ def test_a_worker_that_is_due_when_the_drain_has_lasted_too_long_is_not_started(
 
 
 def test_a_worker_that_was_to_be_replaced_is_not_when_its_last_job_is_lost_with_it() -> None:
-    driver = Driver(["m"], stateful=["m"], replacement="never").serve()
+    driver = Driver(["m"], stateful=["m"], replacement="off").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
     driver.feed(STOP)

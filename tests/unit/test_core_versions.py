@@ -67,7 +67,7 @@ def test_before_a_worker_is_up_the_first_version_is_waited_for_and_no_other() ->
 
 
 def test_while_versions_change_each_job_runs_where_its_version_is() -> None:
-    driver = served(["m"], ["m"], replacement="never")
+    driver = served(["m"], ["m"], replacement="off")
     renew(driver, 0, version=2)
     for _ in range(3):
         driver.submit(version=1)
@@ -81,7 +81,7 @@ def test_while_versions_change_each_job_runs_where_its_version_is() -> None:
 
 
 def test_a_device_with_another_version_is_told() -> None:
-    driver = served(["m"], ["m"], ["m"], replacement="never")
+    driver = served(["m"], ["m"], ["m"], replacement="off")
     renew(driver, 0, version=2)
     driver.submit(version=2, device="gpu:1")
     assert driver.fault(1) is Fault.MODEL_NOT_FOUND
@@ -91,7 +91,7 @@ def test_a_device_with_another_version_is_told() -> None:
 
 
 def test_jobs_of_a_version_wait_for_its_slot_and_others_use_the_idle_one() -> None:
-    driver = served(["m"], ["m"], replacement="never")
+    driver = served(["m"], ["m"], replacement="off")
     renew(driver, 0, version=2)
     for _ in range(3):
         driver.submit(version=1)
@@ -100,7 +100,7 @@ def test_jobs_of_a_version_wait_for_its_slot_and_others_use_the_idle_one() -> No
 
 
 def test_what_waits_for_a_version_that_goes_is_told_and_nothing_of_it_runs_on_the_other() -> None:
-    driver = served(["m"], replacement="never")
+    driver = served(["m"], replacement="off")
     for _ in range(3):
         driver.submit(version=1)
     driver.submit()
@@ -130,7 +130,7 @@ def test_a_version_whose_worker_died_is_waited_for() -> None:
 
 
 def test_a_version_whose_slots_are_given_up_is_lost_like_a_model() -> None:
-    driver = served(["m"], ["m"], replacement="never")
+    driver = served(["m"], ["m"], replacement="off")
     renew(driver, 0, version=2)
     driver.submit(version=1)
     driver.submit(version=1)
@@ -154,7 +154,7 @@ def test_jobs_of_one_version_run_together_and_not_with_others() -> None:
 
 
 def test_of_versions_that_are_gone_nothing_is_kept() -> None:
-    driver = served(["m"], replacement="never")
+    driver = served(["m"], replacement="off")
     for version in range(2, 40):
         driver.submit(version=version - 1, timeout_s=0.5)
         renew(driver, 0, version=version)

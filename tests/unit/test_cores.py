@@ -47,8 +47,8 @@ def test_what_is_written_reads_the_same(cores: set[int]) -> None:
 def test_nodes_stay_together_and_siblings_in_them(tmp_path: Path) -> None:
     system = machine(tmp_path, {0: "0,2,4,6", 1: "1,3,5,7", 2: ""}, siblings=4)
     assert in_order(range(8), system) == (0, 4, 2, 6, 1, 5, 3, 7)
-    assert share_cores(2, True, range(8), system) == ((0, 2, 4, 6), (1, 3, 5, 7))
-    assert share_cores(4, True, range(8), system) == ((0, 4), (2, 6), (1, 5), (3, 7))
+    assert share_cores(2, "auto", range(8), system) == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert share_cores(4, "auto", range(8), system) == ((0, 4), (2, 6), (1, 5), (3, 7))
 
 
 def test_a_kernel_that_says_nothing_is_no_trouble() -> None:
@@ -57,7 +57,7 @@ def test_a_kernel_that_says_nothing_is_no_trouble() -> None:
 
 @given(st.sets(st.integers(0, 63), min_size=1, max_size=20), st.integers(1, 30))
 def test_the_shares_are_alike_and_leave_nothing_out(cores: set[int], slots: int) -> None:
-    shares = share_cores(slots, True, cores, NOWHERE)
+    shares = share_cores(slots, "auto", cores, NOWHERE)
     sizes = {len(share) for share in shares}
     assert len(shares) == slots
     assert max(sizes) - min(sizes) <= 1
@@ -69,8 +69,8 @@ def test_the_shares_are_alike_and_leave_nothing_out(cores: set[int], slots: int)
 
 
 def test_nobody_is_bound_unless_it_is_asked_for() -> None:
-    assert share_cores(2, False, {0, 1}) == ((), ())
-    assert share_cores(0, True, {0, 1}) == ()
+    assert share_cores(2, "off", {0, 1}) == ((), ())
+    assert share_cores(0, "auto", {0, 1}) == ()
 
 
 def test_lists_are_taken_as_they_are() -> None:
@@ -80,7 +80,7 @@ def test_lists_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("slots", "told"),
     [
-        (3, "2 lists of cores for 3 CPU slots; write one list for each, or true"),
+        (3, '2 lists of cores for 3 CPU slots; write one list for each, or "auto"'),
         (2, "'1-2,7' has cores that the pool may not use: 2,7; it may use 0-1"),
     ],
 )

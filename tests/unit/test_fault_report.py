@@ -289,3 +289,13 @@ def test_a_report_of_the_third_format_tells_of_several_jobs_as_a_chunk() -> None
     assert [read(event).weight for *_, event in events] == [1, 3]
     with pytest.raises(BadTranscript, match="members"):
         read(three)
+
+
+def test_a_choice_that_had_another_name_has_todays() -> None:
+    policy = {
+        "replacement": "never",
+        "models": {"map": [["never", {"ModelPolicy": {"batching": {"Batching": "NEVER"}}}]]},
+    }
+    [[_, _, found]] = events_of({"format": 5, "events": [[0, 0.0, {"PolicyChanged": {"policy": {"Policy": policy}}}]]})
+    renamed = {"replacement": "off", "models": {"map": [["never", {"ModelPolicy": {"batching": {"Batching": "OFF"}}}]]}}
+    assert found == {"PolicyChanged": {"policy": {"Policy": renamed}}}

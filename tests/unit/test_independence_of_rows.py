@@ -358,7 +358,7 @@ def test_with_max_batch_1_rows_are_run_alone_as_a_cut_would_run_them() -> None:
 def test_what_is_dependent_or_decided_by_the_user_is_not_compared() -> None:
     dependent = Worker(lambda x: x, RowsJudged("m", "files", "s", (), Judgement.DEPENDENT))
     assert not dependent.job(rows_of([1]))
-    for batching in (Batching.ALWAYS, Batching.NEVER):
+    for batching in (Batching.ALWAYS, Batching.OFF):
         worker = Worker(lambda x: x)
         worker.known = Known([ModelSettings("m", "stub:m", True, batching=batching, cache=new_cache())])
         worker.sampler = Sampler(worker.known)

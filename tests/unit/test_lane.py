@@ -46,7 +46,7 @@ class Pool:
     `idle`: the lane had nothing to do. A run waits for `go`, and says that it has `entered`.
     """
 
-    def __init__(self, state: Path, spin_s: float = 0.0, batching: Batching = Batching.NEVER) -> None:
+    def __init__(self, state: Path, spin_s: float = 0.0, batching: Batching = Batching.OFF) -> None:
         self.idle, self.entered, self.go = threading.Event(), threading.Event(), threading.Event()
         self.go.set()
         self.ran = 0

@@ -41,8 +41,8 @@ def refusal(pool: dict[str, object] | None = None, **sections: object) -> str:
 def test_each_model_has_the_policy_that_its_section_says() -> None:
     models = [
         {"name": "plain", "path": "stub:echo"},
-        {"name": "vouched", "path": "stub:echo", "batching": True},
-        {"name": "whole", "path": "stub:echo", "batching": False},
+        {"name": "vouched", "path": "stub:echo", "batching": "always"},
+        {"name": "whole", "path": "stub:echo", "batching": "off"},
         {
             "name": "tuned",
             "path": "stub:echo",
@@ -56,7 +56,7 @@ def test_each_model_has_the_policy_that_its_section_says() -> None:
     assert plan(model=models).policy.models == {
         "plain": ModelPolicy(batching=Batching.AUTO),
         "vouched": ModelPolicy(batching=Batching.ALWAYS),
-        "whole": ModelPolicy(batching=Batching.NEVER),
+        "whole": ModelPolicy(batching=Batching.OFF),
         "tuned": ModelPolicy(16, 0.005, (1, 4, 16), 2.5, 7, 1 << 20, Batching.AUTO),
     }
 
@@ -166,7 +166,7 @@ def test_the_rules_of_a_model_reach_its_workers() -> None:
     rules = [{"layers": "conv1/.*", "device": "/CPU:01"}, {"layers": ".*", "device": "/device:cpu:0"}]
     made = plan(
         {"devices": ["cpu"]},
-        model=models({"device_count": {"CPU": 2}}, layer_devices=rules, advanced={"clear_devices": True}),
+        model=models({"device_count": {"CPU": 2}}, layer_devices=rules, advanced={"clear_devices": "all"}),
     )
     (model,) = made.welcome(0).models
     assert model.layer_devices == (PlacementRule("conv1/.*", "/cpu:1"), PlacementRule(".*", "/cpu:0"))
@@ -243,7 +243,7 @@ def test_a_handler_travels_with_its_model(tmp_path: Path) -> None:
 def test_optimizations_travel_where_any_is_asked_for() -> None:
     keys = {
         "freeze": True,
-        "advanced": {"grappler": {"remapping": False, "layout_optimizer": "aggressive"}, "tolerance": 0.01},
+        "advanced": {"grappler": {"remapping": "off", "layout_optimizer": "aggressive"}, "tolerance": 0.01},
     }
     models = [
         {"name": "a", "path": "stub:echo", **keys},
@@ -269,8 +269,8 @@ def test_cpu_workers_are_bound_and_gpu_workers_are_not(monkeypatch: pytest.Monke
     threads = [made.welcome(slot).tensorflow.intra_op_parallelism_threads for slot in range(3)]
     assert threads == [4, 0, 1]
     assert plan({"devices": ["cpu", 6, "cpu"]}).cores == ((), (), ())
-    assert [len(cores) for cores in plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": True}).cores] == [3, 0, 3]
-    shared = plan({"devices": ["cpu"], "workers_per_device": 3, "cpu_affinity": True})
+    assert [len(cores) for cores in plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": "auto"}).cores] == [3, 0, 3]
+    shared = plan({"devices": ["cpu"], "workers_per_device": 3, "cpu_affinity": "auto"})
     assert sorted(core for cores in shared.cores for core in cores) == list(range(6))
     told = refusal({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3"]})
     assert told.startswith("[pool] cpu_affinity: 1 lists of cores for 2 CPU slots;")

@@ -144,7 +144,7 @@ def test_only_who_hangs_is_asked_for_stacks(reason: str, stacks: bool) -> None:
 
 
 def test_who_stops_or_restarts_as_it_was_told_leaves_none() -> None:
-    body = Body(None, ["m"], ["m"], replacement="never").serve()
+    body = Body(None, ["m"], ["m"], replacement="off").serve()
     body.feed(told.RestartAsked(0))
     body.trace = GONE
     body.die(0, "exit status 0")

@@ -38,7 +38,7 @@ NOTHING = replace(OLD, models=())
 class Slots:
     """The core and its roll, and workers that do as the test says. `given`: what each worker was told."""
 
-    def __init__(self, slots: int = 3, replacement: Literal["auto", "never"] = "never", **policy: Any) -> None:
+    def __init__(self, slots: int = 3, replacement: Literal["auto", "off"] = "off", **policy: Any) -> None:
         plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
         self.machine = Machine(Policy(replacement=replacement, **policy), plans, random.Random(1))
         self.roll = Rollout(self.machine.fleet, everywhere(OLD, slots))

@@ -99,7 +99,7 @@ POLICIES = (
         import_timeout_s=20.0,
         models=MODELS,
     ),
-    Policy(max_jobs=60, replacement="never", recycle_jobs=20, min_ready=2, models=MODELS),
+    Policy(max_jobs=60, replacement="off", recycle_jobs=20, min_ready=2, models=MODELS),
     Policy(max_jobs=60, standby=True, restart_intensity=20, restart_period_s=5.0, recycle_jobs=30, models=MODELS),
 )
 # Not fewer attempts: what a job has lost already would be more than it may.
@@ -109,7 +109,7 @@ OTHERS: tuple[Mapping[str, object], ...] = (
     {"default_timeout_s": 2.0, "hung_after_s": 5.0, "restart_intensity": 3, "backoff_max_s": 0.2},
     {"load_timeout_s": 20.0, "import_timeout_s": 5.0, "ready_needs_all": False, "hung_after_s": None},
     {"models": {}},
-    {"replacement": "never", "min_ready": 1},
+    {"replacement": "off", "min_ready": 1},
     {"replacement": "always"},
     {"standby": True},
     {"standby": False},

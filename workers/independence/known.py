@@ -62,7 +62,7 @@ class Known:
 
     def joins(self, model: str, signature: str, outputs: Collection[str]) -> bool:
         """Whether rows of different jobs may be joined here, split or padded."""
-        batching = self._batching.get(model, Batching.NEVER)
+        batching = self._batching.get(model, Batching.OFF)
         if batching is Batching.AUTO:
             return self.judgement(model, signature, outputs) is Judgement.PROVEN
         return batching is Batching.ALWAYS

@@ -51,7 +51,7 @@ def clear(graph_def: Any, which: Clear, devices: Devices) -> None:
 
     TensorFlow's own `clear_devices` leaves functions, which are all that a graph of TensorFlow 2 consists of.
     """
-    if which is Clear.NONE:
+    if which is Clear.OFF:
         return
     known: dict[str, bool] = {"": True}
     for _, nodes in scopes(graph_def):

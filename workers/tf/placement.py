@@ -117,7 +117,7 @@ def _refuse_missing(graph_def: Any, devices: Devices) -> None:
         where = f"device {short(device) or repr(device)}, which this worker does not have (it has {devices})"
         raise CannotLoad(
             f"node {name!r}{inside}{more} must run on {where}, and allow_soft_placement is false;"
-            ' write advanced = { clear_devices = true } or "missing", or a rule in layer_devices'
+            ' write advanced = { clear_devices = "all" } or "missing", or a rule in layer_devices'
         )
 
 

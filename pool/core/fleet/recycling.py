@@ -73,7 +73,7 @@ class Recycling:
                 return
 
     def _tries_replacement(self, slot: Slot, now: float) -> bool:
-        if self._policy.replacement == "never":
+        if self._policy.replacement == "off":
             return False
         failure = slot.failure
         if failure is None:
@@ -84,7 +84,7 @@ class Recycling:
     def _goes_first(self, slot: Slot) -> bool:
         """Whether a replacement is out of the question; one that could not load is none that the slot could rely on."""
         failure = slot.failure
-        return self._policy.replacement == "never" or (failure is not None and failure.refused)
+        return self._policy.replacement == "off" or (failure is not None and failure.refused)
 
     def _due(self, slot: Slot, now: float) -> str | None:
         """Why the worker is to be replaced, if it is."""

@@ -154,7 +154,7 @@ class Replacements:
 
     @property
     def _may_follow(self) -> bool:
-        return self._fleet.policy.replacement != "never"
+        return self._fleet.policy.replacement != "off"
 
     def _forgo(self, slot: Slot, now: float) -> None:
         """A replacement that is on its way is not wanted any more."""

@@ -70,7 +70,7 @@ class Independence:
 
     def joins(self, signature: str, outputs: Collection[str]) -> bool:
         """Whether jobs that ask for these outputs may be joined, cut and padded."""
-        if self.batching is Batching.NEVER or any((each, signature) in self._misshapen for each in self.serving):
+        if self.batching is Batching.OFF or any((each, signature) in self._misshapen for each in self.serving):
             return False
         if self.batching is Batching.ALWAYS:
             return True
@@ -152,14 +152,14 @@ class Independence:
 
     def told(self, signature: str, outputs: Collection[str]) -> str:
         """For people: whether its jobs run together, and why."""
-        if self.batching is Batching.NEVER:
-            return "job by job: batching = false"
+        if self.batching is Batching.OFF:
+            return 'job by job: batching = "off"'
         if why := self.refuted(signature):
             joined = self.joined(signature)
             given = f"; {joined} answers of joined rows were already sent" if joined else ""
             return f"job by job: its rows depend on each other: {why}{given}"
         if self.batching is Batching.ALWAYS:
-            return "in batches: batching = true"
+            return 'in batches: batching = "always"'
         asked = frozenset(outputs)
         agreed, enough = min(
             (self.proof(identity, signature).counts(asked) for identity in self.serving),
