@@ -54,6 +54,6 @@ _Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_can_travel)]
 _NotEmpty = Field(min_length=1)
 # `strict=False` lets a TOML array be a tuple; its items stay strict.
 Texts = Annotated[tuple[Annotated[_Text, _NotEmpty], ...], Field(strict=False)]
-SomePath = Annotated[_Text, AfterValidator(_absolute), _NotEmpty]
+SomePath = Annotated[_Text, _NotEmpty, AfterValidator(_absolute)]
 """Absolute once it is loaded."""
 SomePaths = Annotated[tuple[SomePath, ...], Field(strict=False)]

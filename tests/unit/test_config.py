@@ -405,8 +405,7 @@ batch_wait = "soon"
         ' leave `replicas` out, or write devices = "auto"',
         ':20: model[1].device_memory: \'6 gigs\' is not a size; write "auto", or one such as "512MiB"',
         ":21: model[1].max_batches: unknown key; did you mean 'max_batch'?",
-        ":22: model[1].batch_wait: 'soon' is not a duration;"
-        ' write a number with its unit, such as "60s", "250ms", "2m" or "1h"',
+        ':22: model[1].batch_wait: \'soon\' is not a duration; write "off", or one such as "120s"',
     ]
 
 

@@ -292,10 +292,9 @@ def test_a_report_of_the_third_format_tells_of_several_jobs_as_a_chunk() -> None
 
 
 def test_a_choice_that_had_another_name_has_todays() -> None:
-    policy = {
-        "replacement": "never",
-        "models": {"map": [["never", {"ModelPolicy": {"batching": {"Batching": "NEVER"}}}]]},
-    }
-    [[_, _, found]] = events_of({"format": 5, "events": [[0, 0.0, {"PolicyChanged": {"policy": {"Policy": policy}}}]]})
-    renamed = {"replacement": "off", "models": {"map": [["never", {"ModelPolicy": {"batching": {"Batching": "OFF"}}}]]}}
-    assert found == {"PolicyChanged": {"policy": {"Policy": renamed}}}
+    def told(replacement: str, batching: str) -> dict[str, Any]:
+        model = ["never", {"ModelPolicy": {"batching": {"Batching": batching}}}]
+        return {"PolicyChanged": {"policy": {"Policy": {"replacement": replacement, "models": {"map": [model]}}}}}
+
+    [[_, _, found]] = events_of({"format": 5, "events": [[0, 0.0, told("never", "NEVER")]]})
+    assert found == told("off", "OFF")
