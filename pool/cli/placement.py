@@ -29,7 +29,7 @@ _MOST_NAMED = 5
 def placement(model: str, device: str | None, timeout: float | None, endpoint: str | None, as_json: bool) -> None:
     """Show on which device each node of MODEL runs: a worker runs each signature once and reports.
 
-    Signatures that may change the model's state are not run. Placement rules match the names that are shown.
+    Signatures that may change the model's state are not run. Rules of layer_devices match the names that are shown.
     """
     with Client(endpoint, **IMPATIENT) as client:
         found = client.placement(model, timeout=timeout, device=device)

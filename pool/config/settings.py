@@ -42,7 +42,7 @@ from pool.config.tensorflow import (
     rules_of,
 )
 from pool.config.version_keys import VersionKeys
-from pool.wire.worker_messages import PlacementRule
+from pool.wire.worker_messages import LayerRule
 
 __all__ = ["ModelSection", "QuarantineSection", "Settings", "repeated_names"]
 
@@ -250,7 +250,7 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     stateful: Annotated[bool | None, _OrAuto] = None
 
     @property
-    def rules(self) -> tuple[PlacementRule, ...]:
+    def rules(self) -> tuple[LayerRule, ...]:
         """Of `layer_devices`, as they travel to a worker."""
         return rules_of(self.layer_devices)
 

@@ -15,7 +15,7 @@ from pydantic import (
 from pool.config.device_list import DeviceUse
 from pool.config.quantities import CountOrAuto, FractionOrUnlimited
 from pool.config.section import Section, SomePaths
-from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
+from pool.wire.worker_messages import LayerRule, TensorFlowSettings
 
 __all__ = [
     "DeviceSection",
@@ -88,19 +88,19 @@ def _device_of_a_worker(value: str) -> str:
     return f"/{match[1].lower()}:{int(match[2])}"
 
 
-class LayerRule(Section):
+class LayerRuleSection(Section):
     """The nodes whose whole name matches `layers` run on `device` of their worker: "/cpu:0", "/gpu:1"."""
 
     layers: Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
     device: Annotated[str, AfterValidator(_device_of_a_worker)]
 
-    def message(self) -> PlacementRule:
+    def message(self) -> LayerRule:
         """The same, as it travels to a worker."""
-        return PlacementRule(self.layers, self.device)
+        return LayerRule(self.layers, self.device)
 
 
 # In the place of rules: a rule that nobody can write, because its device is none.
-_LEAST_LOADED = (LayerRule.model_construct(layers="least-loaded", device="least-loaded"),)
+_LEAST_LOADED = (LayerRuleSection.model_construct(layers="least-loaded", device="least-loaded"),)
 
 
 def _layer_devices(value: object) -> object:
@@ -112,13 +112,13 @@ def _layer_devices(value: object) -> object:
     raise ValueError(f"{value!r} says no devices; write {right}")
 
 
-def rules_of(devices: tuple[LayerRule, ...]) -> tuple[PlacementRule, ...]:
+def rules_of(devices: tuple[LayerRuleSection, ...]) -> tuple[LayerRule, ...]:
     """As they travel to a worker; none where they are "least-loaded"."""
     return () if is_least_loaded(devices) else tuple(rule.message() for rule in devices)
 
 
-def is_least_loaded(devices: tuple[LayerRule, ...]) -> bool:
+def is_least_loaded(devices: tuple[LayerRuleSection, ...]) -> bool:
     return devices == _LEAST_LOADED
 
 
-LayerDevices = Annotated[tuple[LayerRule, ...], Field(strict=False), BeforeValidator(_layer_devices)]
+LayerDevices = Annotated[tuple[LayerRuleSection, ...], Field(strict=False), BeforeValidator(_layer_devices)]

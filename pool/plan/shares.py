@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.devices import Device
 from pool.wire.sizes import readable
-from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
+from pool.wire.worker_messages import LayerRule, TensorFlowSettings
 
 __all__ = ["ModelShare", "Share", "refusals", "share_out"]
 
@@ -31,7 +31,7 @@ class ModelShare:
 
     name: str
     tensorflow: Sequence[TensorFlowSettings]
-    layer_devices: tuple[PlacementRule, ...] = ()
+    layer_devices: tuple[LayerRule, ...] = ()
     size_bytes: int = 0
 
 

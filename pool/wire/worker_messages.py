@@ -45,13 +45,13 @@ __all__ = [
     "HandlerSettings",
     "Hello",
     "LaneProgress",
+    "LayerRule",
     "ModelSettings",
     "PartDone",
     "PartFailed",
     "PartOutcome",
     "PartSpoiled",
     "Phase",
-    "PlacementRule",
     "Ready",
     "Remark",
     "RowsDiffer",
@@ -119,7 +119,7 @@ class Clear(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementRule:
+class LayerRule:
     """The nodes whose whole name matches `layers`, a regular expression, run on `device`: "/cpu:0", "/gpu:1"."""
 
     layers: str
@@ -165,7 +165,7 @@ class ModelSettings:
     batch_sizes: tuple[int, ...] = (1,)
     cache: str = ""
     tensorflow: TensorFlowSettings | None = None
-    layer_devices: tuple[PlacementRule, ...] = ()
+    layer_devices: tuple[LayerRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
     handler: HandlerSettings | None = None
     optimizations: OptimizationSettings | None = None

@@ -27,7 +27,7 @@ from pool.config import quantities
 from pool.config.optimizations import ModelAdvanced
 from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
-from pool.config.tensorflow import LayerRule, TensorFlowOverrides
+from pool.config.tensorflow import LayerRuleSection, TensorFlowOverrides
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
@@ -284,7 +284,7 @@ def _of_type(kind: Any, metadata: Iterable[Any]) -> str:
         return _of_type(get_args(kind)[0], kind.__metadata__)
     if kind is TensorFlowOverrides:
         return "keys of `[tensorflow]`"
-    if kind is LayerRule:
+    if kind is LayerRuleSection:
         return "rule"
     if kind is bool:
         return "`true` or `false`"

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from pool.wire.optimizations import GRAPPLER, OptimizationSettings
 from pool.wire.signatures import Refused
-from pool.wire.worker_messages import ModelSettings, PlacementRule
+from pool.wire.worker_messages import LayerRule, ModelSettings
 from support.commands import run_command
 from support.pool_process import pool_process, stub_config
 from support.processes import eventually
@@ -211,7 +211,7 @@ def test_made_up_indices_that_are_refused_become_smaller_ones(backend, failing, 
 
 
 def test_placement_rules_keep_the_remapper_off(backend, with_file):
-    rules = (PlacementRule("StatefulPartitionedCall.*", "/cpu:0"),)
+    rules = (LayerRule("StatefulPartitionedCall.*", "/cpu:0"),)
     for grappler, kinds in (({"remapping": "on"}, []), ({"remapping": "on", "loop_optimization": "off"}, ["grappler"])):
         wanted = OptimizationSettings(grappler=grappler)
         model = backend.load(ModelSettings("m", str(with_file), True, layer_devices=rules, optimizations=wanted))

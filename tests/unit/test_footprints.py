@@ -14,7 +14,7 @@ from pool.plan.footprints import Footprints, fingerprint, footprint
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan, with_sizes
 from pool.plan.planning import plan as planned
-from pool.wire.worker_messages import ModelSettings, PlacementRule
+from pool.wire.worker_messages import LayerRule, ModelSettings
 from support.fake_nvml import eight_gpus
 
 GIB = 2**30
@@ -53,7 +53,7 @@ def test_whatever_decides_the_size_makes_another_of_it(tmp_path: Path) -> None:
         fingerprint(model, 3),
         fingerprint(replace(model, batch_sizes=(1, 64)), 2),
         fingerprint(replace(model, warmup=False), 2),
-        fingerprint(replace(model, layer_devices=(PlacementRule(".*", "/cpu:0"),)), 2),
+        fingerprint(replace(model, layer_devices=(LayerRule(".*", "/cpu:0"),)), 2),
     }
     os.utime(tmp_path / "model/saved_model.pb", ns=(1, 1))
     keys.add(fingerprint(model, 2))

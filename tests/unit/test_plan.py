@@ -17,7 +17,7 @@ from pool.plan.planning import make_plan
 from pool.plan.planning import plan as planned
 from pool.wire.independence import Batching
 from pool.wire.optimizations import OptimizationSettings
-from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule
+from pool.wire.worker_messages import Clear, HandlerSettings, LayerRule, ModelSettings
 from support.fake_nvml import eight_gpus
 
 HOME = MappingProxyType({"HOME": "/home/somebody", "XDG_RUNTIME_DIR": "/run/user/1000"})
@@ -169,7 +169,7 @@ def test_the_rules_of_a_model_reach_its_workers() -> None:
         model=models({"device_count": {"CPU": 2}}, layer_devices=rules, advanced={"clear_devices": "all"}),
     )
     (model,) = made.welcome(0).models
-    assert model.layer_devices == (PlacementRule("conv1/.*", "/cpu:1"), PlacementRule(".*", "/cpu:0"))
+    assert model.layer_devices == (LayerRule("conv1/.*", "/cpu:1"), LayerRule(".*", "/cpu:0"))
     assert model.clear_devices is Clear.ALL
     told = refusal({"devices": ["cpu", 6]}, model=models({}, layer_devices=[{"layers": "a", "device": "/gpu:0"}]))
     assert told.startswith("model a: its layer_devices name /gpu:0, but its worker on cpu:0 has /cpu:0;")

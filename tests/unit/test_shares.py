@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pool.devices import Device
 from pool.plan.shares import ModelShare, Share, refusals, share_out
-from pool.wire.worker_messages import PlacementRule, TensorFlowSettings
+from pool.wire.worker_messages import LayerRule, TensorFlowSettings
 
 GIB = 2**30
 PLAIN = TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False)
@@ -24,7 +24,7 @@ def half(**others: object) -> TensorFlowSettings:
 
 
 def model(name: str, settings: TensorFlowSettings = PLAIN, size: int = 0, *devices: str) -> ModelShare:
-    return ModelShare(name, [settings], tuple(PlacementRule(".*", device) for device in devices), size)
+    return ModelShare(name, [settings], tuple(LayerRule(".*", device) for device in devices), size)
 
 
 def on(device: Device, models: Sequence[ModelShare], workers: int = 1) -> tuple[Share, ...]:

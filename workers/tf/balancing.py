@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pool.wire.worker_messages import PlacementRule
+from pool.wire.worker_messages import LayerRule
 from workers.tf.calls_in_graph import is_call
 from workers.tf.colocation import Colocation, Node
 from workers.tf.devices import Devices, scopes, short
@@ -24,7 +24,7 @@ SMALL_BYTES = 64 << 10  # scales and biases: their reader is in another's compan
 _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 
 
-def balance(graph_def: Any, devices: Devices) -> tuple[tuple[PlacementRule, ...], Mapping[Node, int]]:
+def balance(graph_def: Any, devices: Devices) -> tuple[tuple[LayerRule, ...], Mapping[Node, int]]:
     """As rules, one for each GPU of the worker (each CPU where it has no GPU), and which of them moves each node.
 
     None where there is one device alone. Whole sets of nodes that share a variable move together. What is no number of
@@ -37,7 +37,7 @@ def balance(graph_def: Any, devices: Devices) -> tuple[tuple[PlacementRule, ...]
     moved = dict(_spread(_sets(graph_def, nodes), len(group)))
     weights = {node: _bytes(nodes[node]) for node in moved}
     moved |= _readers(graph_def, moved, _read_bytes(graph_def, nodes, moved, weights))
-    return tuple(PlacementRule(LEAST_LOADED, device) for device in group), moved
+    return tuple(LayerRule(LEAST_LOADED, device) for device in group), moved
 
 
 def _group(devices: Devices) -> Sequence[str]:

@@ -10,9 +10,9 @@ from workers.backend import CannotLoad, LoadFailed, WrongDevices
 from workers.tf.errors import one_line, passes
 from workers.tf.graph_files import read_checkpoint, read_frozen_graph
 from workers.tf.keras_file import read_keras
+from workers.tf.layer_devices import place
 from workers.tf.library import tf
 from workers.tf.model import TensorFlowModel
-from workers.tf.placement import place
 from workers.tf.reachable import ReachableOps
 from workers.tf.saved_model import read_saved_model
 from workers.tf.session import devices_of, open_session

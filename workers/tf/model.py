@@ -159,7 +159,7 @@ class TensorFlowModel:
         try:
             told = list(not_kept(self.placement()))
         except Refused as error:
-            told = [f"its placement rules could not be checked: {error}"]
+            told = [f"its layer_devices could not be checked: {error}"]
         for text in told:
             logger.warning("model %s: %s", self.info.name, text)
 

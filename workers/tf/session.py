@@ -34,7 +34,7 @@ def config_proto(settings: TensorFlowSettings) -> Any:
 def config_of_model(settings: ModelSettings, worker: Any) -> Any:
     """The `ConfigProto` of a model's Session: that of its worker, unless the model asks for something else.
 
-    With placement rules grappler's remapper is off. It makes one node of several, on the device of one of them.
+    With `layer_devices` grappler's remapper is off. It makes one node of several, on the device of one of them.
     """
     ruled = bool(settings.layer_devices) or settings.least_loaded
     if settings.tensorflow is None and not ruled:

@@ -12,8 +12,8 @@ from workers.tf.colocation import Node
 from workers.tf.devices import short
 from workers.tf.errors import of_a_run, one_line
 from workers.tf.graph_names import GraphNames
+from workers.tf.layer_devices import Placed
 from workers.tf.library import tf
-from workers.tf.placement import Placed
 from workers.tf.session import devices_of
 
 __all__ = ["OneRun", "Traces", "not_kept"]
@@ -132,7 +132,7 @@ def not_kept(report: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each rule that is not kept."""
     for rule in report["rules"]:
         if rule["kept"] is False:
-            yield f"placement rule {rule['layers']!r} on {rule['device']} is not obeyed: {_how(rule)}"
+            yield f"rule {rule['layers']!r} of layer_devices on {rule['device']} is not obeyed: {_how(rule)}"
 
 
 def _how(rule: Mapping[str, Any]) -> str:

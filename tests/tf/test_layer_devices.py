@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 
 from pool.wire.signatures import Refused
-from pool.wire.worker_messages import Clear, ModelSettings, PlacementRule
+from pool.wire.worker_messages import Clear, LayerRule, ModelSettings
 from workers.backend import CannotLoad
-from workers.tf import loading
-from workers.tf import placement as placement_file
+from workers.tf import layer_devices, loading
 from workers.tf.backend import TensorFlowBackend
 from workers.tf.devices import Devices, clear, short
 from workers.tf.library import SavedModelLoader
@@ -99,7 +98,7 @@ def branches(models):
 
 
 def rules(*pairs):
-    return tuple(PlacementRule(layers, device) for layers, device in pairs)
+    return tuple(LayerRule(layers, device) for layers, device in pairs)
 
 
 def settings(folder, *pairs, **others):
@@ -268,14 +267,14 @@ def test_a_rule_for_a_device_that_there_is_not_is_refused(backend, layers):
 def test_a_rule_that_is_not_kept_is_told_when_the_model_warms_up(backend, layers, caplog, monkeypatch):
     """The remapper is left on here, as TensorFlow has it: what it makes of two nodes is on the device of one."""
     monkeypatch.setattr("workers.tf.backend.config_of_model", lambda _, worker: worker)
-    monkeypatch.setattr(placement_file, "_keep_from_remapper", lambda _: None)
+    monkeypatch.setattr(layer_devices, "_keep_from_remapper", lambda _: None)
     model = backend.load(settings(layers, ("apart/MatMul", "/cpu:1"), ("conv2/.*", "/cpu:1")))
     with caplog.at_level(logging.WARNING, "workers.tf"):
         model.warm_up()
     (line,) = [record.getMessage() for record in caplog.records if record.name == "workers.tf"]
     assert line == (
-        "model layers: placement rule 'apart/MatMul' on /cpu:1 is not obeyed: none of its 2 nodes ran; TensorFlow"
-        " replaced them or left them out"
+        "model layers: rule 'apart/MatMul' of layer_devices on /cpu:1 is not obeyed: none of its 2 nodes ran;"
+        " TensorFlow replaced them or left them out"
     )
     caplog.clear()
     backend.load(settings(layers)).warm_up()
@@ -303,7 +302,7 @@ def test_a_graph_that_cannot_be_read_back_does_not_keep_its_model_from_serving(b
     with pytest.raises(Refused, match="cannot be read back: GraphDef cannot be larger than 2GB"):
         model.placement()
     model.warm_up()
-    assert "its placement rules could not be checked: its graph cannot" in caplog.records[-1].getMessage()
+    assert "its layer_devices could not be checked: its graph cannot" in caplog.records[-1].getMessage()
 
 
 def test_what_may_change_state_is_not_run_for_it(backend, counter):
@@ -358,7 +357,7 @@ def test_only_devices_that_are_not_there_are_cleared(layers, branches, two_signa
 def test_without_rules_and_strings_to_clear_what_is_imported_is_what_was_read(two_signatures):
     graph = graph_of(two_signatures)
     before = graph.SerializeToString(deterministic=True)
-    placed = placement_file.place(graph, settings(two_signatures), CPU, soft=False)
+    placed = layer_devices.place(graph, settings(two_signatures), CPU, soft=False)
     assert (placed.rules, placed.moved) == ((), {})
     assert graph.SerializeToString(deterministic=True) == before
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from pool.wire.worker_messages import ModelSettings, PlacementRule
+from pool.wire.worker_messages import LayerRule, ModelSettings
 from workers.backend import CannotLoad
 from workers.tf.balancing import balance
 from workers.tf.colocation import Colocation, Node
@@ -32,7 +32,7 @@ _MOST_COMPARED = 20_000
 class Placed:
     """Which rule moved each node; "" is the scope of the graph itself, a function's name that of its nodes."""
 
-    rules: tuple[PlacementRule, ...] = ()
+    rules: tuple[LayerRule, ...] = ()
     moved: Mapping[Node, int] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ def place(graph_def: Any, settings: ModelSettings, devices: Devices, soft: bool)
     return placed
 
 
-def _matched(graph_def: Any, rules: Sequence[PlacementRule]) -> dict[Node, int]:
+def _matched(graph_def: Any, rules: Sequence[LayerRule]) -> dict[Node, int]:
     """The first rule that matches each node by its whole name."""
     patterns = [re.compile(rule.layers) for rule in rules]
     unmatched = set(range(len(rules)))
