@@ -371,7 +371,7 @@ def test_a_model_of_another_machine_loads_on_any_worker(backend, branches, layer
 
 def test_a_device_that_is_not_there_is_refused_where_nothing_may_run_elsewhere(backend, two_cpus, layers, branches):
     hard = dataclasses.replace(two_cpus, allow_soft_placement=False)
-    kept = {"clear_devices": Clear.OFF, "session": hard}
+    kept = {"clear_devices": Clear.OFF, "tensorflow": hard}
     with pytest.raises(CannotLoad) as caught:
         backend.load(settings(layers, **kept))
     told = str(caught.value)
