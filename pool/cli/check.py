@@ -139,7 +139,7 @@ def slots_table(plan: Plan) -> Table:
     differing = [options_of(plan, slot) for slot in range(len(plan.shares))]
     about_gpus = ["UUID", "NAME", ">MEMORY", ">FREE"] if named else []
     bound = any(plan.cores)
-    asked = [*(["CORES"] if bound else []), "MODELS", *(["SESSION"] if any(differing) else [])]
+    asked = [*(["CORES"] if bound else []), "MODELS", *(["TENSORFLOW"] if any(differing) else [])]
     table = new_table(["SLOT", "DEVICE", *about_gpus, *asked])
     for slot, (share, options, cores) in enumerate(zip(plan.shares, differing, plan.cores, strict=True)):
         device = share.device
