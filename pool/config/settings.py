@@ -27,6 +27,7 @@ from pool.config.quantities import (
     CountOrOff,
     CountOrUnlimited,
     PositiveSeconds,
+    Replicas,
     Seconds,
     SecondsOrAuto,
     SecondsOrOff,
@@ -214,7 +215,8 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     `batching` "auto": rows that are proven independent are joined, cut and padded; true: the user vouches for all.
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: "unlimited", but
     for the pool's own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a
-    graph that declares none. `device_memory` None: "auto", what a former run took, or its weights. `stateful` None:
+    graph that declares none. `replicas` "auto": one copy, and further ones on devices that would have no model.
+    `device_memory` None: "auto", what a former run took, or its weights. `stateful` None:
     "auto", as its worker finds in the graph.
     """
 
@@ -224,7 +226,7 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     inputs: Texts = ()
     outputs: Texts = ()
     devices: ModelDevices = "auto"
-    replicas: Annotated[int, Field(ge=1)] = 1
+    replicas: Replicas = "auto"
     device_memory: BytesByDefaultAuto = None
     warmup: bool = True
     batching: Literal["auto"] | bool = "auto"
@@ -294,8 +296,8 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
 
     @field_validator("replicas")
     @classmethod
-    def _only_for_auto(cls, value: int, info: ValidationInfo) -> int:
-        if value != 1 and info.data.get("devices", "auto") != "auto":
+    def _only_for_auto(cls, value: int | str, info: ValidationInfo) -> int | str:
+        if value != "auto" and info.data.get("devices", "auto") != "auto":
             raise ValueError(
                 '`devices` already says where the model is served; leave `replicas` out, or write devices = "auto"'
             )

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pool.core import Policy, SlotPlan
 from pool.devices import Device, slot_names
+from pool.plan.copies import why_no_more
 from pool.plan.footprints import Sizes
 from pool.plan.shares import Share
 from pool.plan.versions import Selection
@@ -102,6 +103,27 @@ class Plan:
     def model(self, name: str) -> ModelSettings | None:
         """What workers are told of a model or an entry."""
         return next((model for model in self.models if model.name == name), None)
+
+    def copies(self) -> dict[str, dict[str, Any]]:
+        """By model, for people: the devices that have it, and why no more do."""
+        devices = self.world.here.devices
+        on = {
+            name: [
+                n
+                for n, device in enumerate(devices)
+                if any(device == s.device and name in s.models for s in self.shares)
+            ]
+            for name in self.given.names
+        }
+        empty = set(range(len(devices))).difference(*on.values())
+        found = {}
+        for section in self.settings.model:
+            demand, slots = self.homes[section.name].demand, on[section.name]
+            why = why_no_more(demand, slots, devices, empty)
+            if section.replicas == "auto" and section.devices == "auto" and demand.replicas is not None:
+                why = "it keeps state"
+            found[section.name] = {"devices": [devices[slot].label for slot in slots], "why": why}
+        return found
 
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
