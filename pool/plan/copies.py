@@ -59,7 +59,7 @@ def fill(
         free.remove(slot)
         for mine in own.values():
             mine.discard(slot)
-    return {name: tuple(numbers) for name, numbers in slots.items()}
+    return {name: (*numbers[:1], *sorted(numbers[1:])) for name, numbers in slots.items()}
 
 
 def why_no_more(model: ModelDemand, slots: Collection[int], devices: Sequence[Device], empty: Collection[int]) -> str:
@@ -70,11 +70,11 @@ def why_no_more(model: ModelDemand, slots: Collection[int], devices: Sequence[De
         return "its `devices` name these"
     if model.replicas is not None:
         return f"`replicas` = {model.replicas}"
-    usable = [devices[slot] for slot in sorted(empty) if devices[slot].kind == _kind(devices)]
+    usable = [devices[slot].free_bytes or 0 for slot in empty if devices[slot].kind == _kind(devices)]
     if not usable:
-        return "every device has a model"
+        return f"every {_kind(devices).upper()} has a model"
     needs = f"it needs {shown(model.memory_bytes)}"
-    return f"{needs}; free: {', '.join(f'{each.label} {shown(each.free_bytes)}' for each in usable)}"
+    return f"{needs}, and devices without a model have {shown(max(usable))} at most"
 
 
 def _kind(devices: Sequence[Device]) -> str:

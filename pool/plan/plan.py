@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,25 +105,18 @@ class Plan:
         """What workers are told of a model or an entry."""
         return next((model for model in self.models if model.name == name), None)
 
-    def copies(self) -> dict[str, dict[str, Any]]:
-        """By model, for people: the devices that have it, and why no more do."""
+    def copies(self) -> list[dict[str, Any]]:
+        """Of each model, for people: the devices that have it, and why no more do."""
         devices = self.world.here.devices
-        on = {
-            name: [
-                n
-                for n, device in enumerate(devices)
-                if any(device == s.device and name in s.models for s in self.shares)
-            ]
-            for name in self.given.names
-        }
-        empty = set(range(len(devices))).difference(*on.values())
-        found = {}
+        by_device = {device: {*chain(*(s.models for s in self.shares if s.device == device))} for device in devices}
+        empty = [number for number, device in enumerate(devices) if not by_device[device]]
+        found = []
         for section in self.settings.model:
-            demand, slots = self.homes[section.name].demand, on[section.name]
-            why = why_no_more(demand, slots, devices, empty)
-            if section.replicas == "auto" and section.devices == "auto" and demand.replicas is not None:
-                why = "it keeps state"
-            found[section.name] = {"devices": [devices[slot].label for slot in slots], "why": why}
+            slots = [number for number, device in enumerate(devices) if section.name in by_device[device]]
+            demand = self.homes[section.name].demand
+            stateful = section.replicas == section.devices == "auto" and demand.replicas is not None
+            why = "it keeps state" if stateful else why_no_more(demand, slots, devices, empty)
+            found.append({"model": section.name, "devices": [devices[slot].label for slot in slots], "why": why})
         return found
 
     def slots(self) -> list[SlotPlan]:

@@ -165,6 +165,9 @@ class Reconciler:
             elif name not in found:
                 at = slot if model.affinity is None else model.affinity[0].number
                 found[name] = here.index(self.plan.devices[at])
+                if self.plan.homes[name].demand.replicas is None and len(self.plan.homes[name].devices) > 1:
+                    text = "model %s keeps state, so it has one copy; `stateful = true` in its section starts no more"
+                    log.info(text, name, extra=about("further_copies_end", model=name))
         return found
 
     def serves(self) -> None:

@@ -83,16 +83,16 @@ def test_a_further_copy_gives_way_to_a_first_one_and_the_others_stay() -> None:
     assert two == {"a": (0, 2), "b": (1, 3)}
     five = planned([copied(name, 2) for name in "abcde"], cards, two)
     assert {name: set(slots) for name, slots in five.items() if name in "ab"} == {"a": {0}, "b": {1}}
-    assert planned([copied("a", 6)], cards, two) == {"a": (0, 2, 1, 3)}
+    assert planned([copied("a", 6)], cards, two) == one
 
 
 @pytest.mark.parametrize(
     ("model", "slots", "empty", "why"),
     [
         (copied("a"), [0, 1, 2], [], "it is on every device"),
-        (copied("a"), [0], [], "every device has a model"),
-        (copied("a", 9), [0], [1], "it needs 9.0 GiB; free: gpu:1 8.0 GiB"),
-        (copied("a"), [0], [2], "every device has a model"),
+        (copied("a"), [0], [], "every GPU has a model"),
+        (copied("a", 9), [0], [1], "it needs 9.0 GiB, and devices without a model have 8.0 GiB at most"),
+        (copied("a"), [0], [2], "every GPU has a model"),
         (number("a", 2), [0, 1], [2], "`replicas` = 2"),
         (ModelDemand("a", (1,), 1, GIB), [1], [0], "its `devices` name these"),
         (ModelDemand("a", "all", 1, GIB), [0, 1, 2], [], "it is on every device"),
