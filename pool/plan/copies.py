@@ -37,24 +37,27 @@ def fill(
     own = {model.name: free & {*(there or {}).get(model.name, ())} for model in models}
     copied = [model for model in models if model.replicas is None]
 
-    def claim(slot: int) -> float:
-        """0.0 if nobody has the slot; less than another's if its model has more copies for its weight to lose."""
-        return max(
-            (each.weight / len({*slots[each.name], *own[each.name]}) for each in copied if slot in own[each.name]),
-            default=0.0,
-        )
+    def turn(model: ModelDemand, copies: int) -> tuple[float, int, str]:
+        """When its next copy comes, if it has so many."""
+        return (copies / model.weight, -(model.memory_bytes or 0), model.name)
+
+    def missed(slot: int) -> tuple[float, int, str]:
+        """When the model that is there would want it again, as the last of its places; never, if there is none."""
+        owners = (each for each in copied if slot in own[each.name])
+        turns = (turn(each, len({*slots[each.name], *own[each.name]}) - 1) for each in owners)
+        return min(turns, default=(float("inf"), 0, ""))
 
     while able := [(model, room) for model in copied if (room := [n for n in free if _fits(model, devices[n])])]:
+        # Of those whose turn it is, one that has a place there already.
         model, room = min(
             able,
             key=lambda each: (
                 len(slots[each[0].name]) / each[0].weight,
                 own[each[0].name].isdisjoint(each[1]),
-                -(each[0].memory_bytes or 0),
-                each[0].name,
+                turn(each[0], 0),
             ),
         )
-        slot = min(room, key=lambda n: (n not in own[model.name], n in lost, claim(n), rank[n]))
+        slot = max(room, key=lambda n: (n in own[model.name], n not in lost, missed(n), -rank[n]))
         slots[model.name].append(slot)
         free.remove(slot)
         for mine in own.values():

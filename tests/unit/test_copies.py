@@ -57,6 +57,10 @@ def test_a_model_of_twice_the_weight_has_twice_the_copies() -> None:
     assert {name: len(slots) for name, slots in found.items()} == {"a": 4, "b": 2}
 
 
+def test_of_models_with_as_many_copies_the_largest_has_the_next_one() -> None:
+    assert planned([copied("a", 1), copied("b", 6)], gpus(8, 8, 8)) == {"a": (1,), "b": (0, 2)}
+
+
 def test_what_fits_nowhere_leaves_a_device_empty() -> None:
     assert planned([copied("a", 6)], gpus(8, 4, 8)) == {"a": (0, 2)}
     assert planned([copied("a", 6), copied("b", 3)], gpus(8, 4, 8)) == {"a": (0,), "b": (2, 1)}
@@ -193,7 +197,8 @@ def test_a_model_that_comes_or_goes_moves_as_few_copies_as_can_be(
     devices = gpus(*[24] * cards)
     before = planned(models, devices)
     gone = data.draw(st.sampled_from([*models, None]))
-    after = [model for model in models if model is not gone] + ([] if gone else [copied("new")])
+    new = copied(data.draw(st.sampled_from(("a", "z"))), 1, data.draw(WEIGHTS))
+    after = [model for model in models if model is not gone] + ([] if gone else [new])
     placed = place(after, devices, before)
     found = fill(after, placed, devices, before)
     free = {slot for slot, names in enumerate(placed) if not names}
