@@ -71,12 +71,6 @@ def installed_tensorflow() -> str | None:
 def hints(settings: "Settings", plan: Plan) -> list[str]:
     """What is allowed, and may not be what was meant."""
     found = []
-    slots = len(set(plan.devices))
-    replicas = {model.replicas for model in settings.model if model.devices == "auto"}
-    for number in sorted(replicas - {slots}):
-        models = [model.name for model in settings.model if model.devices == "auto" and model.replicas == number]
-        where = f'devices = "auto" puts {_each_of(models)} on {number} of {slots} devices'
-        found.append(f'{where}; devices = "all" puts a model on every one')
     idle = dict.fromkeys(share.device.label for share in plan.shares if not share.models)
     if idle:
         found.append(f"no worker is started on {', '.join(idle)}: no model is placed there")
@@ -93,10 +87,6 @@ def hints(settings: "Settings", plan: Plan) -> list[str]:
     if pid is not None:
         found.append(f"a pool runs at this endpoint now (pid {pid}); `pool stop` ends it")
     return found
-
-
-def _each_of(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"each of {', '.join(names)}"
 
 
 def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str]:
@@ -127,6 +117,8 @@ def _print(
     show(slots_table(plan))
     click.echo()
     show(_models(plan, servables))
+    click.echo()
+    show(_copies(plan))
     if plan.notes or said:
         click.echo()
     for kind, lines in (("note", plan.notes), ("hint", said)):
@@ -186,6 +178,16 @@ def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
     )
 
 
+def _copies(plan: Plan) -> Table:
+    return table(
+        plan.copies(),
+        Column("MODEL", lambda found: found["model"]),
+        Column(">COPIES", lambda found: str(len(found["devices"]))),
+        Column("ON", lambda found: ", ".join(found["devices"]), below="WHY NO MORE"),
+        Column("WHY NO MORE", lambda found: found["why"]),
+    )
+
+
 def slots_of(plan: Plan, name: str) -> list[int]:
     return [slot for slot, models in enumerate(plan.placement) if name in models]
 
@@ -231,6 +233,7 @@ def _values(
             }
             for model in plan.models
         ],
+        "copies": plan.copies(),
         "problems": list(missing),
         "notes": list(plan.notes),
         "hints": list(said),

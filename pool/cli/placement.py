@@ -27,15 +27,20 @@ _MOST_NAMED = 5
 @endpoint_option
 @as_json
 def placement(model: str, device: str | None, timeout: float | None, endpoint: str | None, as_json: bool) -> None:
-    """Show on which device each node of MODEL runs: a worker runs each signature once and reports.
+    """Show which devices have MODEL and why no more do, and on which device each of its nodes runs.
 
+    A worker runs each signature once and reports.
     Signatures that may change the model's state are not run. Rules of layer_devices match the names that are shown.
     """
     with Client(endpoint, **IMPATIENT) as client:
         found = client.placement(model, timeout=timeout, device=device)
+        copies = [each for each in client.status()["copies"] if each["model"] == found["model"]]
     if as_json:
         print_json(found)
         return
+    for each in copies:
+        where = f"{count_of(len(each['devices']), 'device')}: {', '.join(each['devices'])}"
+        click.echo(f"{each['model']} is on {where}; {each['why']}")
     click.echo(f"{found['model']} in slot {found['slot']} ({found['device']}), which has {', '.join(found['devices'])}")
     for name, signature in sorted(found["signatures"].items()):
         click.echo()

@@ -44,8 +44,8 @@ def parse_settings(data: Mapping[str, object], where: str, base: Path) -> Settin
 
 
 def builtin_settings(demo_path: Path) -> Settings:
-    """What a pool without a configuration serves: the demo model `digits`, on every device."""
-    return Settings(model=(ModelSection(name="digits", path=str(demo_path.absolute()), devices="all"),))
+    """What a pool without a configuration serves: the demo model `digits`."""
+    return Settings(model=(ModelSection(name="digits", path=str(demo_path.absolute())),))
 
 
 def _settings(data: Mapping[str, object], where: str, base: Path, text: str | None) -> Settings:

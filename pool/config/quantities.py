@@ -25,6 +25,7 @@ __all__ = [
     "FractionOrUnlimited",
     "MicrosecondsOrOff",
     "PositiveSeconds",
+    "Replicas",
     "Seconds",
     "SecondsOrAuto",
     "SecondsOrOff",
@@ -100,6 +101,17 @@ def _parse_fraction(value: object) -> float:
     return float(value)
 
 
+def parse_replicas(value: object) -> int | Literal["auto", "all"]:
+    """Raises `ValueError` for anything else."""
+    if value in ("auto", "all"):
+        return "auto" if value == "auto" else "all"
+    try:
+        return _parse_count(value)
+    except ValueError:
+        right = 'a whole number from 1, "auto" or "all"'
+        raise ValueError(f"{value!r} is not a number of copies; write {right}") from None
+
+
 def _amount(value: object, units: Mapping[str, float]) -> float | None:
     """Of a plain number, or of a text with one of the units; None for what is neither."""
     if not isinstance(value, str):
@@ -153,6 +165,7 @@ _fraction_or_unlimited = _or_word(_parse_fraction, "unlimited", _UNLIMITED, "a n
 Seconds = Annotated[float, PlainValidator(parse_duration)]
 PositiveSeconds = Annotated[float, PlainValidator(parse_positive_duration)]
 Bytes = Annotated[int, PlainValidator(parse_size)]
+Replicas = Annotated[int | Literal["auto", "all"], PlainValidator(parse_replicas)]
 SecondsOrAuto = Annotated[float | _Auto, PlainValidator(parse_duration_or_auto)]
 BytesOrAuto = Annotated[int | _Auto, PlainValidator(_size_or_auto)]
 CountOrAuto = Annotated[int | _Auto, PlainValidator(_count_or_auto)]

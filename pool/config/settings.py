@@ -28,6 +28,7 @@ from pool.config.quantities import (
     CountOrUnlimited,
     MicrosecondsOrOff,
     PositiveSeconds,
+    Replicas,
     Seconds,
     SecondsOrAuto,
     SecondsOrOff,
@@ -223,8 +224,9 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     `batching` "auto": rows that are proven independent are joined, cut and padded; "always": the user vouches for all.
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: "unlimited", but
     for the pool's own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a
-    graph that declares none. None of these three: "auto", its loader looks for itself. `device_memory` None: "auto",
-    what a former run took, or its weights. `stateful` None: "auto", as its worker finds in the graph.
+    graph that declares none. None of these three: "auto", its loader looks for itself. `replicas` "auto": one copy, and
+    further ones on devices that would have no model. `device_memory` None: "auto", what a former run took, or its
+    weights. `stateful` None: "auto", as its worker finds in the graph.
     `batch_wait` None: "off", no job waits for others.
     """
 
@@ -234,7 +236,7 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     inputs: Annotated[Texts | None, _OrAuto] = None
     outputs: Annotated[Texts | None, _OrAuto] = None
     devices: ModelDevices = "auto"
-    replicas: Annotated[int, Field(ge=1)] = 1
+    replicas: Replicas = "auto"
     device_memory: BytesByDefaultAuto = None
     warmup: bool = True
     batching: Literal["auto", "always", "off"] = "auto"
@@ -304,8 +306,8 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
 
     @field_validator("replicas")
     @classmethod
-    def _only_for_auto(cls, value: int, info: ValidationInfo) -> int:
-        if value != 1 and info.data.get("devices", "auto") != "auto":
+    def _only_for_auto(cls, value: int | str, info: ValidationInfo) -> int | str:
+        if value != "auto" and info.data.get("devices", "auto") != "auto":
             raise ValueError(
                 '`devices` already says where the model is served; leave `replicas` out, or write devices = "auto"'
             )

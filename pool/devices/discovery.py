@@ -32,6 +32,7 @@ class Gpu:
     `memory_bytes` and `memory_used_bytes` are None where the driver does not tell (MIG, unified memory).
     `leaving_bytes`: of what is used, the part of a former pool's workers, who are about to end.
     `instances`: of a GPU in MIG mode, which CUDA does not use as a whole; None for one that is not.
+    `speed`: its cores times its highest SM clock in MHz, to compare GPUs with; 0 where the driver does not tell.
     """
 
     index: int
@@ -42,6 +43,7 @@ class Gpu:
     memory_used_bytes: int | None
     leaving_bytes: int = 0
     instances: "tuple[Gpu, ...] | None" = None
+    speed: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -132,7 +134,15 @@ def _gpu(nvml: ModuleType, handle: Any) -> Gpu:
     uuid = _text(nvml.nvmlDeviceGetUUID(handle))
     name = _text(nvml.nvmlDeviceGetName(handle))
     bus = _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
-    return replace(_with_memory(nvml, handle, Gpu(-1, uuid, name, bus, None, None)), instances=_instances(nvml, handle))
+    gpu = Gpu(-1, uuid, name, bus, None, None, instances=_instances(nvml, handle), speed=_speed(nvml, handle))
+    return _with_memory(nvml, handle, gpu)
+
+
+def _speed(nvml: ModuleType, handle: Any) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetNumGpuCores(handle) * nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
+    except (nvml.NVMLError, AttributeError):  # an older driver, or an older nvidia-ml-py
+        return 0
 
 
 def _instances(nvml: ModuleType, handle: Any) -> tuple[Gpu, ...] | None:

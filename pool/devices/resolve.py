@@ -30,6 +30,7 @@ class Device:
     `memory_bytes`: of all its GPUs together; None if unknown, and for the CPU.
     `numbers`: of its GPUs, as the configuration counts them; None for one that has only a uuid (MIG).
     `used_bytes`: of that memory, what others held when the pool looked. `buses`: of its GPUs, on PCI, "" for MIG's.
+    `speed`: of all its GPUs together, as in `Gpu`.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -40,6 +41,7 @@ class Device:
     numbers: tuple[int | None, ...] = ()
     used_bytes: int = 0
     buses: tuple[str, ...] = field(default=(), compare=False)
+    speed: int = field(default=0, compare=False)
 
     @property
     def free_bytes(self) -> int | None:
@@ -215,6 +217,7 @@ def _gpu_device(gpus: tuple[Gpu, ...], numbers: tuple[int | None, ...]) -> Devic
         numbers=numbers,
         used_bytes=sum(gpu.held_bytes for gpu in gpus),
         buses=tuple(gpu.pci_bus_id for gpu in gpus),
+        speed=sum(gpu.speed for gpu in gpus),
     )
 
 

@@ -5,15 +5,18 @@
 Only the copies that are lost are placed: failovers that are there already where they are, then the largest first, on
 devices that have room and no copy yet. Pins are kept: a model that names its devices goes to no other. Nothing is taken
 from the device that is gone, nor from a host that is gone: a worker that comes up there one day has what it had.
+
+Of a model with further copies (`pool.plan.copies`) one is placed, once none serves. Where nothing else has room, a
+further copy of another model gives way until the device is back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.plan.placement import ModelDemand, shown
 from pool.plan.shares import Share
-from pool.plan.world import Failover, World
+from pool.plan.world import Failover, Home, World
 
 __all__ = ["fail_over"]
 
@@ -21,7 +24,7 @@ ShareOut = Callable[[Sequence[Sequence[str]]], tuple[Share, ...]]
 
 
 def fail_over(
-    world: World, demands: Sequence[ModelDemand], placed: Sequence[Sequence[str]], share_out: ShareOut
+    world: World, homes: Collection[Home], placed: Sequence[Sequence[str]], share_out: ShareOut
 ) -> tuple[tuple[Share, ...], tuple[Failover, ...], tuple[str, ...]]:
     """The slots with all failovers, what they are, and a line for each copy that goes nowhere.
 
@@ -30,7 +33,7 @@ def fail_over(
     Guarantees: the same answer every time, no device beyond what it has free, no two copies on one device. Where the
     devices with the least bytes leave more copies without room than the fullest do, the fullest are taken.
     """
-    ways = [_Moves(world, demands, placed, share_out, tight=tight) for tight in (False, True)]
+    ways = [_Moves(world, homes, placed, share_out, tight=tight) for tight in (False, True)]
     best = min(ways, key=lambda way: len(way.left_out))
     return best.shares, tuple(best.failovers), tuple(best.why_not(*each) for each in best.left_out)
 
@@ -39,7 +42,7 @@ class _Moves:
     def __init__(
         self,
         world: World,
-        demands: Sequence[ModelDemand],
+        homes: Collection[Home],
         placed: Sequence[Sequence[str]],
         share_out: ShareOut,
         *,
@@ -47,7 +50,13 @@ class _Moves:
     ) -> None:
         self._world, self._share_out = world, share_out
         self._devices = devices = world.here.devices
-        self._sizes = {demand.name: demand.memory_bytes or 0 for demand in demands}
+        self._sizes = {home.demand.name: home.demand.memory_bytes or 0 for home in homes}
+        self._further = {
+            (home.demand.name, number)
+            for home in homes
+            if home.demand.replicas is None
+            for number in home.devices[home.demand.required :]
+        }
         self._placed = [list(names) for names in placed]
         self._gone, self._shut = (
             {devices.index(world.slots[slot]) for slot in slots} for slots in (world.lost, world.shut)
@@ -57,10 +66,9 @@ class _Moves:
         self.left_out: list[tuple[ModelDemand, Device]] = []
         hosts = {(failover.model, failover.home): devices.index(failover.at) for failover in world.failovers}
         lost = [
-            (demand, device)
-            for demand in sorted(demands, key=lambda demand: -self._sizes[demand.name])
-            for device, names in zip(devices, placed, strict=True)
-            if demand.name in names and not self._is_served(demand.name, device)
+            (home.demand, device)
+            for home in sorted(homes, key=lambda home: -self._sizes[home.demand.name])
+            for device in self._lost(home, hosts)
         ]
         homeless = []
         for demand, home in lost:
@@ -75,23 +83,49 @@ class _Moves:
         for demand, home in homeless:
             left = (number for number in range(len(devices)) if number not in self._gone | self._shut)
             if room := [number for number in left if self._may(demand, home, number)]:
-                self._put(demand, home, min(room, key=lambda n: (-self._held(n) if tight else self._held(n), n)))
+                ways = {
+                    n: (len(self._giving(demand, n) or ()), -self._held(n) if tight else self._held(n)) for n in room
+                }
+                self._put(demand, home, min(room, key=lambda n: (ways[n], n)))
             else:
                 self.left_out.append((demand, home))
 
+    def _lost(self, home: Home, hosts: Collection[tuple[str, Device]]) -> list[Device]:
+        """Where copies were that are to be served elsewhere."""
+        name, at = home.demand.name, [self._devices[number] for number in sorted(home.devices)]
+        lost = [device for device in at if not self._is_served(name, device)]
+        if home.demand.replicas is not None:
+            return lost
+        if any(self._devices.index(device) not in self._shut for device in at if device not in lost):
+            return []
+        return sorted(lost, key=lambda device: (name, device) not in hosts)[:1]
+
     def _may(self, demand: ModelDemand, home: Device, number: int) -> bool:
-        free = self._devices[number].free_bytes
         return (
             demand.devices == "auto"
             and (demand.name, home) not in self._world.unfit
             and demand.name not in self._placed[number]
-            and (free is None or demand.memory_bytes is None or self._held(number) + demand.memory_bytes <= free)
-            and self._with(demand.name, number) is not None
+            and (giving := self._giving(demand, number)) is not None
+            and self._with(demand.name, number, giving) is not None
         )
 
+    def _giving(self, demand: ModelDemand, number: int) -> list[str] | None:
+        """The further copies that give way to it there; None: it has no room even so."""
+        free = self._devices[number].free_bytes
+        if free is None or demand.memory_bytes is None:
+            return []
+        over = self._held(number) + demand.memory_bytes - free
+        giving: list[str] = []
+        for name in self._placed[number]:
+            if over > 0 and (name, number) in self._further:
+                giving.append(name)
+                over -= self._sizes[name]
+        return None if over > 0 else giving
+
     def _put(self, demand: ModelDemand, home: Device, number: int) -> None:
-        self.shares = self._with(demand.name, number) or self.shares
-        self._placed[number].append(demand.name)
+        giving = self._giving(demand, number) or []
+        self.shares = self._with(demand.name, number, giving) or self.shares
+        self._placed[number] = [*(name for name in self._placed[number] if name not in giving), demand.name]
         self.failovers.append(Failover(demand.name, home, self._devices[number]))
 
     def _held(self, number: int) -> int:
@@ -103,15 +137,23 @@ class _Moves:
             for slot, share in enumerate(self.shares)
         )
 
-    def _with(self, name: str, number: int) -> tuple[Share, ...] | None:
-        """The slots with this model beside the others; None where that takes other slots, or more than may be."""
+    def _with(self, name: str, number: int, giving: Collection[str] = ()) -> tuple[Share, ...] | None:
+        """The slots with this model beside the others, or in the place of those that are `giving` way.
+
+        None where that takes other slots, or more than may be.
+        """
+        placed = [*self._placed]
+        placed[number] = [*(each for each in placed[number] if each not in giving), name]
         try:
-            shares = self._share_out([[*names, name] if n == number else names for n, names in enumerate(self._placed)])
+            shares = self._share_out(placed)
         except InvalidConfig:
             return None
         if [share.device for share in shares] != [share.device for share in self.shares]:
             return None
-        stay = all(set(before.models) <= set(after.models) for before, after in zip(self.shares, shares, strict=True))
+        stay = all(
+            set(before.models) - set(after.models) <= (set(giving) if after.device == self._devices[number] else set())
+            for before, after in zip(self.shares, shares, strict=True)
+        )
         return shares if stay else None
 
     def why_not(self, demand: ModelDemand, home: Device) -> str:

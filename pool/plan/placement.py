@@ -1,14 +1,17 @@
 """Which models each slot serves: a pure function of demands and devices, the same answer every time.
 
-Models that say where come first; the others follow by decreasing size, each onto the devices with the least
-bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried, and
-then every way there is (`pack`, within a bound) before the configuration is refused. In a pool that serves,
-models stay where they are, as long as all fit so. What others hold of a device when the pool looks is not free; it
-has no say in which devices come first, or a few bytes would move models.
+Models that say where come first; the others follow by decreasing size, each onto the devices with the least bytes
+placed so far, of these the largest and fastest, and onto a CPU only where no GPU has room. Where spreading leaves a
+model without room, packing as tightly as possible is tried, and then every way there is (`pack`, within a bound) before
+the configuration is refused. In a pool that serves, models stay where they are, as long as all fit so. What others
+hold of a device when the pool looks is not free; it has no say in which devices come first, or a few bytes would move
+models.
+
+These are the copies that there have to be. `pool.plan.copies` fills what is empty then.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal
 
@@ -16,7 +19,7 @@ from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.wire.sizes import readable
 
-__all__ = ["DevicesOccupied", "ModelDemand", "pack", "place", "readable"]
+__all__ = ["DevicesOccupied", "ModelDemand", "pack", "place", "ranks", "readable"]
 
 STEPS = 20_000  # of `pack`, some tenths of a second
 
@@ -32,40 +35,59 @@ class DevicesOccupied(InvalidConfig):
 class ModelDemand:
     """`devices`: slot numbers (see `pool.devices.pinned_slots`), "all", or "auto": any `replicas` of them.
 
+    `replicas` None: one, and further ones where devices would be empty, in proportion to `weight`.
     `memory_bytes` is None where nobody knows: such a model fits everywhere. `source`: who says so, for people.
     """
 
     name: str
     devices: Literal["auto", "all"] | tuple[int, ...]
-    replicas: int
+    replicas: int | None
     memory_bytes: int | None
     source: str = ""
+    weight: float = field(default=1.0, compare=False)
+
+    @property
+    def required(self) -> int:
+        """How many copies of an "auto" there have to be."""
+        return 1 if self.replicas is None else self.replicas
 
 
 def place(
-    models: Sequence[ModelDemand], devices: Sequence[Device], there: _There | None = None
+    models: Sequence[ModelDemand],
+    devices: Sequence[Device],
+    there: _There | None = None,
+    lost: Collection[int] = (),
 ) -> tuple[tuple[str, ...], ...]:
     """The names of the models of each slot, in the order of `models`.
 
     `there`: the slots of each model that is served already. Where it can, an "auto" stays on as many of them as it may.
+    Slots that are `lost` come last.
 
-    Guarantees: a pinned model is on its slots and no others, "all" is on every slot, "auto" on `replicas`
+    Guarantees: a pinned model is on its slots and no others, "all" is on every slot, "auto" on `required`
     different ones; no device is given more bytes than it has free, as far as both are known.
     REQUIRES unique names and slot numbers that exist.
     Raises `InvalidConfig` with a line for each model and device if something does not fit, `DevicesOccupied` if it
     would on devices that nobody else uses.
     """
-    plan = _found(models, devices, there or {})
+    plan = _found(models, devices, there or {}, lost)
     if plan is not None:
         return plan.names()
     empty = [replace(device, used_bytes=0) for device in devices]
-    kind = InvalidConfig if _found(models, empty, {}) is None else DevicesOccupied
+    kind = InvalidConfig if _found(models, empty, {}, ()) is None else DevicesOccupied
     raise kind(_Plan(models, devices, "spread").explanation())
 
 
-def _found(models: Sequence[ModelDemand], devices: Sequence[Device], there: _There) -> "_Plan | None":
+def ranks(devices: Sequence[Device]) -> list[int]:
+    """Of each slot its rank: GPUs come first, of these the one with the most memory, then the fastest."""
+    order = sorted(devices, key=lambda device: (device.kind == "cpu", -(device.memory_bytes or 0), -device.speed))
+    return [order.index(device) for device in devices]
+
+
+def _found(
+    models: Sequence[ModelDemand], devices: Sequence[Device], there: _There, lost: Collection[int]
+) -> "_Plan | None":
     ways: tuple[_Way, ...] = ("stay", "spread", "tight", "search")
-    plans = (_Plan(models, devices, way, there) for way in ways if there or way != "stay")
+    plans = (_Plan(models, devices, way, there, lost) for way in ways if there or way != "stay")
     return next((plan for plan in plans if plan.fits()), None)
 
 
@@ -76,11 +98,18 @@ class _Plan:
     """
 
     def __init__(
-        self, models: Sequence[ModelDemand], devices: Sequence[Device], way: _Way, there: _There | None = None
+        self,
+        models: Sequence[ModelDemand],
+        devices: Sequence[Device],
+        way: _Way,
+        there: _There | None = None,
+        lost: Collection[int] = (),
     ) -> None:
         self._models = models
         self._devices = devices
+        self._ranks = ranks(devices)
         self._way = way
+        self._lost = lost
         self._there = there or {} if way == "stay" else {}
         self._placed = [0] * len(devices)
         self._slots: dict[str, tuple[int, ...]] = {}
@@ -141,28 +170,30 @@ class _Plan:
 
     def _search(self, auto: Sequence[ModelDemand]) -> None:
         room = [self._left(slot) for slot in range(len(self._devices))]
-        found = pack(room, [(model.memory_bytes or 0, model.replicas) for model in auto])
+        found = pack(room, [(model.memory_bytes or 0, model.required) for model in auto])
         for model, slots in zip(auto, found or (), strict=False):
             self._put(model, slots)
 
     def _choose(self, model: ModelDemand) -> None:
-        if model.replicas > len(self._devices):
-            self._refused[model.name] = f"devices needed: {model.replicas}, there are: {len(self._devices)}"
+        if model.required > len(self._devices):
+            self._refused[model.name] = f"devices needed: {model.required}, there are: {len(self._devices)}"
             return
         room = [slot for slot in range(len(self._devices)) if self._has_room(slot, model)]
-        if len(room) < model.replicas:
-            self._refused[model.name] = f"devices needed: {model.replicas}, with room: {len(room)}"
+        if len(room) < model.required:
+            self._refused[model.name] = f"devices needed: {model.required}, with room: {len(room)}"
             return
         there = self._there.get(model.name, ())
-        self._put(model, sorted(room, key=lambda slot: (slot not in there, self._preference(slot)))[: model.replicas])
+        room.sort(key=lambda slot: (slot not in there, slot in self._lost, self._preference(slot)))
+        self._put(model, room[: model.required])
 
-    def _preference(self, slot: int) -> tuple[float, int, int]:
-        # Models of unknown size weigh nothing: their number breaks the tie, or all would meet on slot 0.
+    def _preference(self, slot: int) -> tuple[bool, float, int, int]:
+        # Models of unknown size weigh nothing: their number breaks the tie, or all would meet on one slot.
         number = sum(slot in slots for slots in self._slots.values())
+        weight: float = self._placed[slot]
         if self._way in ("tight", "search"):
             left = self._left(slot)
-            return (float("inf") if left is None else left, number, slot)
-        return (self._placed[slot], number, slot)
+            weight = float("inf") if left is None else left
+        return (self._devices[slot].kind == "cpu", weight, number, self._ranks[slot])
 
     def _put(self, model: ModelDemand, slots: Iterable[int]) -> None:
         self._slots[model.name] = tuple(sorted(slots))

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pool.core import Policy, SlotPlan
 from pool.devices import Device, slot_names
+from pool.plan.copies import why_no_more
 from pool.plan.footprints import Sizes
 from pool.plan.shares import Share
 from pool.plan.versions import Selection
@@ -102,6 +104,20 @@ class Plan:
     def model(self, name: str) -> ModelSettings | None:
         """What workers are told of a model or an entry."""
         return next((model for model in self.models if model.name == name), None)
+
+    def copies(self) -> list[dict[str, Any]]:
+        """Of each model, for people: the devices that have it, and why no more do."""
+        devices = self.world.here.devices
+        by_device = {device: {*chain(*(s.models for s in self.shares if s.device == device))} for device in devices}
+        empty = [number for number, device in enumerate(devices) if not by_device[device]]
+        found = []
+        for section in self.settings.model:
+            slots = [number for number, device in enumerate(devices) if section.name in by_device[device]]
+            demand = self.homes[section.name].demand
+            stateful = section.replicas == section.devices == "auto" and demand.replicas is not None
+            why = "it keeps state" if stateful else why_no_more(demand, slots, devices, empty)
+            found.append({"model": section.name, "devices": [devices[slot].label for slot in slots], "why": why})
+        return found
 
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""

@@ -4,7 +4,7 @@ settings ─► look: devices, versions, sizes ─► World ─► plan: an entr
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.kept import state_folder
+from pool.plan.copies import fill
 from pool.plan.failover import fail_over
 from pool.plan.footprints import Sizes, find_size
 from pool.plan.placement import ModelDemand, place
@@ -152,7 +153,7 @@ def _meanwhile(before: Versions, after: Versions | None) -> Versions:
 
 def _plan(world: World, selection: Selection) -> Plan:
     settings, here, sizes = selection.settings, world.here, world.sizes
-    demands = _demands(settings, here.devices, sizes)
+    demands = _demands(settings, here.devices, sizes, world.stateful)
     homes = _homes(world, demands)
     names = [model.name for model in settings.model]
     placed = [[name for name in names if number in homes[name].devices] for number in range(len(here.devices))]
@@ -160,7 +161,7 @@ def _plan(world: World, selection: Selection) -> Plan:
     shares = share(placed)
     if world.slots and tuple(each.device for each in shares) != world.slots:
         raise OtherSlots("the slots would change")
-    shares, failovers, stays = fail_over(world, demands, placed, share) if world.lost else (shares, (), ())
+    shares, failovers, stays = fail_over(world, homes.values(), placed, share) if world.lost else (shares, (), ())
     cpu = [each.device.kind == "cpu" for each in shares]
     bound = iter(share_cores(sum(cpu), settings.pool.cpu_affinity, here.cores))
     return Plan(
@@ -187,17 +188,30 @@ def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
     rooms = [replace(each, used_bytes=each.used_bytes + more) for each, more in zip(devices, failovers, strict=True)]
     bare = {demand.name: replace(demand, source="") for demand in demands}
     there = {name: home.devices for name, home in world.homes.items() if name in bare}
-    stays = {name: there[name] for name in there if not world.may_move or world.homes[name].demand == bare[name]}
+    lost = world.out_of_service
+    stays = {
+        name: _required(world, bare[name], lost)
+        for name in there
+        if not world.may_move or world.homes[name].demand == bare[name]
+    }
+    staying = [replace(each, devices=stays.get(each.name, each.devices)) for each in demands]
     try:
-        placed = place([replace(each, devices=stays.get(each.name, each.devices)) for each in demands], rooms, there)
+        placed = place(staying, rooms, there, lost)
     except InvalidConfig:
         if not world.may_move:
             raise
-        placed = place(demands, rooms, there)
-    return {
-        name: Home(demand, tuple(number for number, names in enumerate(placed) if name in names))
-        for name, demand in bare.items()
-    }
+        placed = place(demands, rooms, there, lost)
+    slots = fill(demands, placed, devices, there, lost)
+    return {name: Home(demand, slots[name]) for name, demand in bare.items()}
+
+
+def _required(world: World, demand: ModelDemand, lost: Collection[int]) -> tuple[int, ...]:
+    """Where a model stays whatever comes: of the copies that may give way not the last, nor the one with the state."""
+    devices = world.homes[demand.name].devices
+    if demand.devices != "auto":
+        return devices
+    first = sorted(devices, key=lambda number: (number != world.stateful.get(demand.name), number in lost))
+    return tuple(first[: demand.required])
 
 
 def _check_models(settings: "Settings") -> None:
@@ -219,16 +233,22 @@ def _check_models(settings: "Settings") -> None:
             )
 
 
-def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
+def _demands(
+    settings: "Settings", devices: Sequence[Device], sizes: Sizes, stateful: Collection[str]
+) -> tuple[ModelDemand, ...]:
+    """`stateful`: models of which a worker has said that they keep state."""
     # Such a model has as many copies in one worker as that has GPUs, and nobody knows yet which it will be.
     most = max((len(device.uuids) for device in devices), default=1) or 1
 
     def demand(model: "ModelSection") -> ModelDemand:
         size = sizes[model.name]
         copies = most if model.copy_per_device and size.source != "a former run" else 1
-        pins = model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices)
+        wanted = "all" if model.replicas == "all" else model.devices
+        pins = wanted if wanted in ("auto", "all") else pinned_slots(wanted, devices)
+        keeps_state = model.name in stateful if model.stateful is None else model.stateful
+        number = model.replicas if isinstance(model.replicas, int) else 1 if keeps_state or pins != "auto" else None
         taken = copies * size.size_bytes * settings.pool.workers_per_device
-        return ModelDemand(model.name, pins, model.replicas, taken, size.source)
+        return ModelDemand(model.name, pins, number, taken, size.source, model.weight)
 
     return tuple(demand(model) for model in settings.model)
 

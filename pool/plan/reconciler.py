@@ -151,9 +151,24 @@ class Reconciler:
             self._spare(change, change.death)
         self._rollout.changed(change)
         if is_up:
-            self._learn(self._world.served(change.slot, self.plan))
+            self._learn(replace(self._world.served(change.slot, self.plan), stateful=self._stateful(change.slot)))
         self._tell_plans()
         self._turn.soon()
+
+    def _stateful(self, slot: int) -> dict[str, int]:
+        """The models that keep state, and the devices where it is, with what the slot's worker has said of its own."""
+        found, here = dict(self._world.stateful), self._world.here.devices
+        for name in self._fleet.slots[slot].models:
+            model = self._machine.backlog.models[name]
+            if not model.stateful:
+                found.pop(name, None)
+            elif name not in found:
+                at = slot if model.affinity is None else model.affinity[0].number
+                found[name] = here.index(self.plan.devices[at])
+                if self.plan.homes[name].demand.replicas is None and len(self.plan.homes[name].devices) > 1:
+                    text = "model %s keeps state, so it has one copy; `stateful = true` in its section starts no more"
+                    log.info(text, name, extra=about("further_copies_end", model=name))
+        return found
 
     def serves(self) -> None:
         """The pool is READY for the first time."""
@@ -222,8 +237,12 @@ class Reconciler:
         if self.plan.pending and not update["left"]:
             update = {**update, "left": list(range(len(self.plan.shares)))}
         away = [{"model": each.model, "from": each.home.label, "to": each.at.label} for each in self.plan.failovers]
-        failover = {"away": away, "stays": list(self.plan.stays)}
-        return {"rolling_update": update, "versions": self._watch.status(), "failover": failover}
+        return {
+            "rolling_update": update,
+            "versions": self._watch.status(),
+            "failover": {"away": away, "stays": list(self.plan.stays)},
+            "copies": self.plan.copies(),
+        }
 
     # --- another world, another plan ----------------------------------------------------------------------------
 

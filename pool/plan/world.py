@@ -43,7 +43,10 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a model was placed, by their numbers, and what it asked for then: as long as it does, it stays there."""
+    """Where a model was placed, by their numbers, and what it asked for then: as long as it does, it stays there.
+
+    `devices`: first those that it has to be on, then those of further copies.
+    """
 
     demand: ModelDemand
     devices: tuple[int, ...]
@@ -64,7 +67,8 @@ class World:
 
     What there is: `found`, by model the versions that are to be served; `older`, of the newest ones the next below;
     `sizes`, by entry. `lost`: slots whose device is gone and that have not served since. `shut`: slots that serve
-    nothing. `unfit`: by model and device that is gone, why it does not come up elsewhere.
+    nothing. `unfit`: by model and device that is gone, why it does not come up elsewhere. `stateful`: by model of which
+    a worker has said that it keeps state, the number of the device where that state is.
 
     What is: `slots`, by their devices; `homes` and `failovers`; `given`, what jobs get; `up`, what every slot has that
     should. `may_move`: whether the request asks for other places, so that models that have not changed may move.
@@ -79,12 +83,18 @@ class World:
     lost: frozenset[int] = frozenset()
     shut: frozenset[int] = frozenset()
     unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
+    stateful: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[Device, ...] = ()
     homes: Mapping[str, Home] = field(default_factory=dict)
     failovers: tuple[Failover, ...] = ()
     given: Selection | None = None
     up: frozenset[str] = frozenset()
     may_move: bool = False
+
+    @property
+    def out_of_service(self) -> frozenset[int]:
+        """The numbers of devices that are gone, or of which a slot serves nothing."""
+        return frozenset(self.here.devices.index(self.slots[slot]) for slot in self.lost | self.shut)
 
     def run_by(self, plan: "Plan") -> "World":
         """What is once the plan is the pool's."""
@@ -121,7 +131,7 @@ class World:
     def restored(self, models: Collection[str] | None, good: "World") -> "World":
         """With these models, in all their versions and in their places, as in `good`; None: with all that is wanted."""
         if models is None:
-            back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit)
+            back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit, stateful=self.stateful)
             # What jobs get now may have to stay beside it for a while.
             sizes, homes = {**self.sizes, **good.sizes}, {**self.homes, **good.homes}
             return replace(back, sizes=sizes, homes=homes, failovers=self.failovers, given=self.given, up=self.up)

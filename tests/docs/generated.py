@@ -204,6 +204,7 @@ _PARSED = {
     quantities._count_or_auto: '`"auto"` or whole number from 1',
     quantities._duration_or_off: '`"off"` or duration above 0',
     quantities._size_or_off: '`"off"` or size',
+    quantities.parse_replicas: '`"auto"`, `"all"` or whole number from 1',
     quantities._count_or_off: '`"off"` or whole number from 1',
     quantities._size_or_default: '`"auto"` or size',
     quantities._size_or_unlimited: '`"unlimited"` or size',

@@ -24,6 +24,7 @@ ROW = np.ones((1,), np.float32)
 ONE, TWO = (
     f'[[model]]\nname = "{name}"\npath = "stub:tell?n={n}"\ndevice_memory = "4GiB"\n' for n, name in enumerate("ab", 1)
 )
+ALONE = ONE + "replicas = 1\n"
 
 
 @contextlib.contextmanager
@@ -84,7 +85,7 @@ def test_the_models_of_a_lost_gpu_come_up_on_another_and_go_home_again(nvml: Fak
 
 
 def test_the_only_model_goes_to_a_slot_that_had_none(nvml: FakeNvml) -> None:
-    with gpus(nvml, ONE) as (pool, client):
+    with gpus(nvml, ALONE) as (pool, client):
         assert [slot["state"] for slot in slots(client)] == ["READY", "STOPPED"]
         with asked_all_the_time(pool, "a"):
             lose(nvml, client)
@@ -97,7 +98,7 @@ def test_the_only_model_goes_to_a_slot_that_had_none(nvml: FakeNvml) -> None:
 
 def test_a_failover_goes_on_when_its_host_is_lost_too(nvml: FakeNvml) -> None:
     nvml.say(THIRD)
-    with gpus(nvml, ONE, "[0, 1, 2]") as (pool, client):
+    with gpus(nvml, ALONE, "[0, 1, 2]") as (pool, client):
         with asked_all_the_time(pool, "a"):
             lose(nvml, client)
             eventually(lambda: slots(client)[1]["state"] == "READY")

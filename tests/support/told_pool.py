@@ -26,6 +26,7 @@ ABOUT = {
     "rolling_update": {},
     "versions": {},
     "failover": {"away": [], "stays": []},
+    "copies": [],
 }
 READ = [Reading(97 << 30, 141 << 30, 0.87, 61)]  # of its GPU
 UUID = "GPU-5f1d4a3e-0000-4000-8000-000000000000"

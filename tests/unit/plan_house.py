@@ -41,6 +41,7 @@ class House:
 
     `broken_numbers`, `broken_models`: versions and paths that come up nowhere. `crashing`: slots whose next workers die
     and say nothing, while another one serves there. `held`: slots whose workers say nothing until they are let go.
+    `stateful`: models of which workers say that they keep state.
     What clients are told is in `replies`.
     """
 
@@ -52,6 +53,7 @@ class House:
         self.broken_models: set[str] = set()
         self.crashing: set[int] = set()
         self.held: set[int] = set()
+        self.stateful: set[str] = set()
         self.replies: dict[int, Any] = {}
         self.ready = 0
         self.end: do.PoolStopped | None = None
@@ -199,7 +201,10 @@ class House:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"
                 self.feed(told.WorkerExited(*key, told.Death(text, restartable=False, blamed=bad, unloadable=True)))
                 return
-            infos = tuple(replace(model_info(each.name), version=each.version) for each in models)
+            infos = tuple(
+                replace(model_info(each.name), version=each.version, stateful=each.name in self.stateful)
+                for each in models
+            )
             self.feed(replace(step, models=infos))
         else:
             self.feed(step)

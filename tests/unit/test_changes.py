@@ -122,7 +122,7 @@ def test_where_a_model_may_be_matters_only_if_it_moves() -> None:
     changes = differences(dump(), dump({"name": "m", "devices": "auto", "replicas": 2, "device_memory": "1GiB"}))
     assert {change.reach for change in changes} == {Reach.PLACEMENT}
     assert [change.line for change in changes] == [
-        "[[model]] m replicas: 1 → 2",
+        '[[model]] m replicas: "auto" → 2',
         "[[model]] m device_memory: auto → 1GiB",
     ]
 

@@ -180,7 +180,8 @@ def test_check_prints_the_plan(pool: Any, config: Any) -> None:
     assert ["0", "cpu:0", "a,", "b"] in lines
     assert ["1", "cpu:1", "b"] in lines
     assert ["a", "–", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
-    assert 'hint: devices = "auto" puts a on 1 of 2 devices; devices = "all" puts a model on every one' in out
+    assert ["a", "1", "cpu:0", "every", "CPU", "has", "a", "model"] in lines
+    assert ["b", "2", "cpu:0,", "cpu:1", "it", "is", "on", "every", "device"] in lines
     assert out.endswith(f"OK: `pool start --config {path}` would serve this\n")
 
 
@@ -256,8 +257,8 @@ def test_check_with_gpus(pool: Any, config: Any) -> None:
     text = '[pool]\nendpoint = "@endpoint@"\n[[model]]\nname = "a"\npath = "stub:echo"\nreplicas = 7\n'
     status, out, _ = pool("check", "--config", config(text))
     assert status == 0
-    assert "puts a on 7 of 8 devices" in out
-    assert "no worker is started on gpu:7: no model is placed there" in out
+    assert "`replicas` = 7" in out
+    assert "no worker is started on gpu:3: no model is placed there" in out, "the last of the smallest"
     assert "GPU-1a000000" in out
 
 

@@ -48,6 +48,9 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def status(self) -> Any:
+        return {"copies": [{"model": name, "devices": ["gpu:0", "gpu:2"], "why": "why"} for name in "mn"]}
+
     def placement(self, model: str, *, timeout: float | None, device: str | None) -> Any:
         FakeClient.asked = (model, timeout, device)
         return self.report
@@ -61,6 +64,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_each_node_has_its_device_and_each_rule_its_verdict(shown: Any) -> None:
     assert shown("m").splitlines() == [
+        "m is on 2 devices: gpu:0, gpu:2; why",
         "m in slot 1 (gpu:0), which has /cpu:0, /gpu:0",
         "",
         "empty: nothing runs",

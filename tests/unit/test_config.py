@@ -533,10 +533,8 @@ def test_a_mapping_takes_paths_and_tuples() -> None:
     assert settings.pool.devices == (0, (1, 2))
 
 
-def test_the_builtin_settings_serve_the_demo_everywhere() -> None:
-    assert builtin_settings(Path("/demo")) == Settings(
-        model=(ModelSection(name="digits", path="/demo", devices="all"),)
-    )
+def test_the_builtin_settings_serve_the_demo() -> None:
+    assert builtin_settings(Path("/demo")) == Settings(model=(ModelSection(name="digits", path="/demo"),))
 
 
 def test_pydantic_is_the_business_of_this_package_alone() -> None:

@@ -55,7 +55,8 @@ def test_gpus_are_in_pci_order_whatever_the_driver_says(pynvml: ModuleType) -> N
     assert [gpu.pci_bus_id for gpu in found.gpus] == [f"00000000:{bus}:00.0" for bus in PCI_ORDER]
     assert [gpu.index for gpu in found.gpus] == list(range(8))
     assert found.reason is None
-    assert found.gpus[4] == Gpu(4, uuid("88"), "NVIDIA A100-SXM4-40GB", "00000000:88:00.0", 40 * GIB, GIB)
+    a100 = Gpu(4, uuid("88"), "NVIDIA A100-SXM4-40GB", "00000000:88:00.0", 40 * GIB, GIB, speed=6912 * 1410)
+    assert found.gpus[4] == a100
     assert pynvml.open_sessions == 0
 
 

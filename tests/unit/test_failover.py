@@ -20,9 +20,12 @@ from support.fake_nvml import eight_gpus
 
 
 def settings(*models: Mapping[str, Any], devices: object = (0, 1, 2), **pool: object) -> Settings:
+    """One copy of each model, unless it says otherwise."""
     data = {
         "pool": {"devices": list(devices), **pool},  # type: ignore[call-overload]
-        "model": [{"path": "stub:echo", **model} for model in models],
+        "model": [
+            {"path": "stub:echo", **({} if "devices" in model else {"replicas": 1}), **model} for model in models
+        ],
     }
     return parse_settings(data, "f.toml", Path("/base"))
 

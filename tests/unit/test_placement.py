@@ -100,7 +100,7 @@ def used(devices: list[Device], *gib: int) -> list[Device]:
 
 def test_what_others_use_is_not_free_and_a_later_start_may_do() -> None:
     models = [auto("a", 6), auto("b", 5)]
-    assert place(models, used(gpus(8, 8, 16), 4, 0, 9)) == ((), ("a",), ("b",))
+    assert place(models, used(gpus(8, 8, 16), 4, 0, 9)) == ((), ("b",), ("a",))
     with pytest.raises(DevicesOccupied) as caught:
         place(models, used(gpus(8, 8), 0, 4))
     assert "  b         5.0 GiB  devices needed: 1, with room: 0" in str(caught.value)
@@ -189,7 +189,7 @@ def _fits_somehow(models: list[ModelDemand], devices: list[Device]) -> bool:
     """By brute force."""
     slots = range(len(devices))
     ways = [
-        list(combinations(slots, model.replicas))
+        list(combinations(slots, model.required))
         if model.devices == "auto"
         else [tuple(slots) if isinstance(model.devices, str) else model.devices]
         for model in models
@@ -237,7 +237,7 @@ def test_a_search_that_takes_too_long_is_given_up() -> None:
 @given(_problems())
 def test_unknown_memory_is_never_a_reason_to_refuse(problem: tuple[list[ModelDemand], list[Device]]) -> None:
     models, devices = problem
-    models = [model for model in models if model.devices != "auto" or model.replicas <= len(devices)]
+    models = [model for model in models if model.devices != "auto" or model.required <= len(devices)]
     assert isinstance(_outcome(models, gpus(*[None] * len(devices))), tuple)
 
 

@@ -162,7 +162,7 @@ def test_what_was_read_for_another_world_than_there_is_by_now_is_read_again() ->
 
 
 def on_two(folder: Path, *models: Mapping[str, Any]) -> Settings:
-    several = [{"path": "stub:echo", **model} for model in models]
+    several = [{"path": "stub:echo", **({} if "devices" in model else {"replicas": 1}), **model} for model in models]
     return parse_settings({"pool": {"devices": [0, 1]}, "model": several}, "f.toml", folder)
 
 
@@ -236,7 +236,8 @@ def test_replicas_that_come_and_go_leave_the_others_where_they_are() -> None:
 
 
 def test_what_is_asked_without_the_file_is_not_refused_in_its_name() -> None:
-    before = settings({"name": "a", "tensorflow": {"inter_op_parallelism_threads": 1}}, {"name": "b", "devices": [0]})
+    apart = {"name": "a", "tensorflow": {"inter_op_parallelism_threads": 1}}
+    before = settings(apart, {"name": "b", "devices": ["cpu"]})
     source, world = Source("config.toml"), running(before)
     with pytest.raises(
         InvalidConfig, match=r"\Apool unload: \[\[model\]\] a: is gone: this needs a new pool"

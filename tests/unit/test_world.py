@@ -16,7 +16,7 @@ from support.steady_clients import put
 
 
 def settings(folder: Path, versions: object, *more: Mapping[str, Any]) -> Settings:
-    model = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions}
+    model = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, "replicas": 1}
     data = {"pool": {"devices": [0, 1]}, "model": [model, *more]}
     return parse_settings(data, "f.toml", folder)
 

@@ -3,7 +3,7 @@
 Put this folder first in PYTHONPATH of a child process, or hand the module to `discover_gpus`. Like NVML, it
 answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
 
-    FAKE_NVML_FAILS    init | count | handle:N (the driver's GPU N) | memory
+    FAKE_NVML_FAILS    init | count | handle:N (the driver's GPU N) | memory | cores
     FAKE_NVML_BYTES    set: texts are bytes, as in old releases
     FAKE_NVML_STATE    a file of JSON that is read at every call, so that a test can change what the devices hold:
                        {uuid: {"used": bytes, "processes": [[pid, bytes or null], ...], "error": text,
@@ -25,17 +25,20 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "NVML_CLOCK_SM",
     "NVML_TEMPERATURE_GPU",
     "NVMLError",
     "nvmlDeviceGetComputeRunningProcesses",
     "nvmlDeviceGetCount",
     "nvmlDeviceGetHandleByIndex",
     "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetMaxClockInfo",
     "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetName",
+    "nvmlDeviceGetNumGpuCores",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetUUID",
@@ -238,6 +241,23 @@ def nvmlDeviceGetComputeRunningProcesses(handle: _Card | _Mig) -> list[_Process]
         raise NVMLError(state["no_processes"])
     workers = [_Process(pid, state["each_worker"]) for pid in _workers(handle.uuid, state)]
     return workers + [_Process(pid, used) for pid, used in state.get("processes", [])]
+
+
+NVML_CLOCK_SM = 1
+
+
+def nvmlDeviceGetNumGpuCores(handle: _Card) -> int:  # noqa: N802
+    _require_init()
+    if _fails("cores"):
+        raise NVMLError("Not Supported")
+    return 2560 if handle.name == T4 else 6912
+
+
+def nvmlDeviceGetMaxClockInfo(handle: _Card, clock: int) -> int:  # noqa: N802
+    _require_init()
+    if clock != NVML_CLOCK_SM:
+        raise NVMLError("Invalid Argument")
+    return 1590 if handle.name == T4 else 1410
 
 
 NVML_TEMPERATURE_GPU = 0
