@@ -94,8 +94,8 @@ class Recycling:
         age_s = now - slot.worker.phase_since
         if policy.recycle_age_s is not None and age_s >= share * policy.recycle_age_s:
             return f"it has served for {age_s:.0f} s ([recycle] age)"
-        if policy.recycle_jobs is not None and slot.jobs_of_worker >= share * policy.recycle_jobs:
-            return f"it has done {slot.jobs_of_worker} jobs ([recycle] jobs)"
+        if policy.recycle_jobs is not None and slot.worker.jobs_done >= share * policy.recycle_jobs:
+            return f"it has done {slot.worker.jobs_done} jobs ([recycle] jobs)"
         if policy.recycle_bytes is not None and slot.worker.resident_bytes >= share * policy.recycle_bytes:
             return f"it holds {readable(slot.worker.resident_bytes)} of memory ([recycle] host_memory)"
         return None
