@@ -1,11 +1,12 @@
 """Who is to blame where what is new does not come up: a failover, a version, a model, or all that is new. Pure."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from pool.core.actions import SlotChanged
 from pool.core.fleet import SlotState
 from pool.plan.plan import Plan
-from pool.plan.rollout import Refused
+from pool.plan.rollout import Refused, settings_of
 from pool.plan.versions import Served
 from pool.plan.world import Failure
 from pool.wire.entries import is_entry, model_of
@@ -23,24 +24,29 @@ def failure_of(refused: Refused, plan: Plan) -> Failure:
     the worker has named one of them, they are to blame only where nothing else was new.
     """
     named, at = refused.blamed, plan.devices[refused.slot]
-    here = {each.model: each for each in plan.failovers if each.at == at and each.model in refused.new}
-    if named in here or (here and here.keys() == refused.new and not refused.more):
+    before = {model.name: model for model in settings_of(refused.former).models}
+    told = {model.name: model for model in settings_of(refused.told).models if before.get(model.name) != model}
+    more = replace(refused.former, models=()) != replace(refused.told, models=())  # so is something that is no model's
+    here = {each.model: each for each in plan.failovers if each.at == at and each.model in told}
+    if named in here or (here and here.keys() == told.keys() and not more):
+        why = f"a worker on {at.label} could not load it"
         unfit = {
-            (each.model, each.home): f"model {each.model} cannot move from {each.home.label}:"
-            f" a worker on {at.label} could not load it"
+            (each.model, each.home): f"model {each.model} cannot move from {each.home.label}: {why}"
             for each in here.values()
             if named not in here or each.model == named
         }
-        return Failure(UNLOADED, unfit=unfit)
-    new = (refused.new - here.keys()) | {*plan.pending}
+        return Failure(why, unfit=unfit)
+    new = (told.keys() - here.keys()) | {*plan.pending}
     if named is not None and named not in new:
-        return Failure(f"a worker could not load model {named}", None if refused.more else _models(new))
+        return Failure(f"a worker could not load model {named}", None if more else _models(new))
     guilty = new if named is None else {named}
-    versions = [each.path for each in refused.versions if each.name in guilty]
+    there = told.keys() & before.keys()
+    versions = {name for name in there if told[name].version is not None and told[name].path != before[name].path}
     entries = [each.path for each in plan.models if each.name in guilty and is_entry(each.name)]
     # Whether a model changed by itself, or by what is every model's, is not told by what the worker had.
-    all_of_it = refused.more and (named is None or named in refused.changed)
-    return Failure(UNLOADED, None if all_of_it else _models(guilty), _served(plan, [*versions, *entries]))
+    all_of_it = more and (named is None or named in there - versions)
+    broken = _served(plan, [*(told[name].path for name in sorted(versions & guilty)), *entries])
+    return Failure(UNLOADED, None if all_of_it else _models(guilty), broken)
 
 
 def unloadable(change: SlotChanged, welcome: Welcome, plan: Plan) -> Failure | None:

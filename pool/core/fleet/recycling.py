@@ -61,7 +61,7 @@ class Recycling:
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
         away = any(slot.lasts and slot.state is not SlotState.READY for slot in fleet.slots if slot.models)
-        if away or fleet.replacements or any(slot.is_changing for slot in fleet.slots):
+        if away or fleet.replacements.requests or any(slot.is_changing for slot in fleet.slots):
             return  # one after the other, and not while any is away for another reason
         due = [(slot.worker.phase_since, slot, why) for slot in fleet.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):

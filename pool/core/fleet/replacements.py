@@ -72,9 +72,6 @@ class Replacements:
         self._fleet = fleet
         self.requests: dict[Slot, _Request] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.requests)
-
     def cannot_restart(self, number: int) -> str | None:
         """Why a slot cannot have a new worker; None if it can."""
         fleet = self._fleet
@@ -136,8 +133,7 @@ class Replacements:
 
     def recycle(self, slot: Slot, reason: str, *, beside: bool) -> None:
         """The worker has done its time. Without `beside` it goes now, whoever else is READY."""
-        if slot not in self.requests:
-            self.requests[slot] = _Request(Kind.RECYCLE, Step.AWAITED if beside else Step.FIRST, reason)
+        self.requests[slot] = _Request(Kind.RECYCLE, Step.AWAITED if beside else Step.FIRST, reason)
 
     def refused(self, slot: Slot, why: str) -> None:
         """There is no room for a replacement: the worker goes first, or, if that can wait, not now."""
