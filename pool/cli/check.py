@@ -127,9 +127,9 @@ def _print(
     show(slots_table(plan))
     click.echo()
     show(_models(plan, servables))
-    if plan.notes or said:
+    if plan.world.here.notes or said:
         click.echo()
-    for kind, lines in (("note", plan.notes), ("hint", said)):
+    for kind, lines in (("note", plan.world.here.notes), ("hint", said)):
         for line in lines:
             show(Text(f"{kind}: {line}"))
 
@@ -153,7 +153,7 @@ def slots_table(plan: Plan) -> Table:
 
 def options_of(plan: Plan, slot: int) -> list[str]:
     """In what the Sessions of a slot's worker are unlike those of `[tensorflow]`, a line each."""
-    share, plain = plan.shares[slot], asdict(plan.session)
+    share, plain = plan.shares[slot], asdict(plan.settings.tensorflow.message())
     found = [_line(key, value) for key, value in asdict(share.session).items() if value != plain[key]]
     for name, session in share.sessions.items():
         worker = asdict(share.session)
@@ -224,6 +224,6 @@ def _values(
             for model in plan.models
         ],
         "problems": list(missing),
-        "notes": list(plan.notes),
+        "notes": list(plan.world.here.notes),
         "hints": list(said),
     }

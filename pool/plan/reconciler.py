@@ -111,10 +111,7 @@ class Reconciler:
         if stops or outcome.granted is None:
             refusal = STOPPING if stops else outcome.refusal
             answer: dict[str, Any] = {"refused": refusal}
-            by_name = outcome.request.what in (
-                "load",
-                "unload",
-            )  # else it is about files: whoever reads the log has them
+            by_name = outcome.request != RELOAD  # which is about files: whoever reads the log has them
             _not_done("not reloaded", [callers(refusal)] if by_name else refusal.splitlines())
         else:
             self._watch.forget()

@@ -175,11 +175,8 @@ class Rollout:
             yield from self.plans()
             if not drained and self._given[slot].models and self._fleet.replacements.cannot_restart(slot) is None:
                 self._turn = _Turn(slot, self._fleet.slots[slot].named + 1, former)
-                log.info(
-                    "slot %d gets a new worker for the new settings",
-                    slot,
-                    extra=about("rolling_update_slot", slot=slot),
-                )
+                text = "slot %d gets a new worker for the new settings"
+                log.info(text, slot, extra=about("rolling_update_slot", slot=slot))
                 yield RestartAsked(slot, sparing=True)
 
     @property

@@ -31,7 +31,8 @@ _Kept = TypeVar("_Kept")
 class Here:
     """The machine, which a pool looks at once: it has the same `devices`, and its workers the same `cores`, to its end.
 
-    `cores`: those that it may use. `state` is the folder for what outlives it, None where there is none.
+    `cores`: those that it may use. `notes`: lines for the person who starts the pool. `state` is the folder for what
+    outlives it, None where there is none.
     """
 
     devices: tuple[Device, ...]

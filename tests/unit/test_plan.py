@@ -91,10 +91,10 @@ def models(*sessions: Mapping[str, Any], **others: object) -> list[dict[str, obj
 def test_nothing_is_another_where_nothing_is_overridden() -> None:
     made = plan({"devices": ["cpu", 6]})
     assert [(share.device.label, share.models, share.session, share.sessions) for share in made.shares] == [
-        ("cpu:0", ("m",), made.session, {}),
-        ("gpu:6", ("m",), made.session, {}),
+        ("cpu:0", ("m",), made.settings.tensorflow.message(), {}),
+        ("gpu:6", ("m",), made.settings.tensorflow.message(), {}),
     ]
-    assert made.welcome(1).session == made.session
+    assert made.welcome(1).session == made.settings.tensorflow.message()
     assert made.welcome(1).models == made.models
     plain = ModelSettings("m", "stub:echo", True)
     assert [(m.session, m.placement, m.clear_devices) for m in (*made.models, plain)] == [(None, (), Clear.MISSING)] * 2

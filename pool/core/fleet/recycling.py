@@ -65,26 +65,21 @@ class Recycling:
             return  # one after the other, and not while any is away for another reason
         due = [(slot.worker.phase_since, slot, why) for slot in fleet.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
-            if self._tries_replacement(slot, now):
-                fleet.replacements.recycle(slot, why, beside=True)
-                return
-            if self._goes_first(slot) and self._may_go(slot):
-                fleet.replacements.recycle(slot, why, beside=False)
+            if (beside := self._beside(slot, now)) is not None:
+                fleet.replacements.recycle(slot, why, beside=beside)
                 return
 
-    def _tries_replacement(self, slot: Slot, now: float) -> bool:
-        if self._policy.replacement == "never":
-            return False
-        failure = slot.failure
-        if failure is None:
-            return True
-        pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failure.in_a_row - 1, 16))
-        return now >= failure.at + pause_s
-
-    def _goes_first(self, slot: Slot) -> bool:
-        """Whether a replacement is out of the question; one that could not load is none that the slot could rely on."""
-        failure = slot.failure
-        return self._policy.replacement == "never" or (failure is not None and failure.refused)
+    def _beside(self, slot: Slot, now: float) -> bool | None:
+        """Whether a replacement comes first, or the worker goes first; None: neither now."""
+        if self._policy.replacement != "never":
+            failure = slot.failure
+            if failure is None or now >= failure.at + min(
+                RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failure.in_a_row - 1, 16)
+            ):
+                return True
+            if not failure.refused:
+                return None  # one that could not load is none that the slot could rely on
+        return False if self._may_go(slot) else None
 
     def _due(self, slot: Slot, now: float) -> str | None:
         """Why the worker is to be replaced, if it is."""
