@@ -214,8 +214,8 @@ def test_a_worker_is_told_how_to_load_and_warm_each_model() -> None:
 
 
 def test_the_state_folder_is_the_users_unless_it_is_said() -> None:
-    assert plan().state == Path("/home/somebody/.local/state/pool")
-    assert plan({"state": "kept"}).state == Path("/base/kept")
+    assert plan().world.here.state == Path("/home/somebody/.local/state/pool")
+    assert plan({"state": "kept"}).world.here.state == Path("/base/kept")
 
 
 def test_how_many_crash_reports_are_kept_is_said() -> None:
