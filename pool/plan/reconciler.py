@@ -281,8 +281,7 @@ class Reconciler:
         former, before = self.plan, self._world
         if self._fleet.stopping:
             return
-        if not failure.unfit:
-            self._watch.failed(failure.broken)
+        self._watch.failed(failure.broken)
         self._world = before.failed(failure)
         worlds = [each for each in self._world.instead(failure.models, good) if not each.wants_as(before)]
         if not self._run_by_first(*worlds):
