@@ -409,6 +409,22 @@ def test_a_version_that_did_not_come_up_is_tried_again_when_somebody_asks_for_so
     assert house.broken_paths() == []
 
 
+def test_of_two_versions_that_broke_a_rollout_together_each_is_tried_by_itself(folder: Path) -> None:
+    put(folder / "n", 1)
+    n = m(folder, "newest", name="n", path=f"stub:files?{folder / 'n'}", device_memory="1GiB")
+    house = House(plain(folder, "stub:echo", n, watch="off"))
+    house.settle()
+    put(folder / "m", 5)
+    put(folder / "n", 2)
+    house.crashing.add(0)
+    house.file = plain(folder, "stub:echo", n)
+    house.ask(1)
+    eventually(lambda: bool(house.turn() or len(house.broken_paths()) == 2))
+    house.crashing.clear()
+    eventually(lambda: bool(house.settle() or (told(house)["b"][1], told(house)["n"][1]) == (5, 2)))
+    assert house.broken_paths() == []
+
+
 def test_a_version_that_was_mended_is_not_broken_any_more(folder: Path) -> None:
     house = House(plain(folder))
     house.settle()
