@@ -13,6 +13,7 @@ from pool.plan.failures import failure_of, nowhere, unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan, plan, with_sizes
 from pool.plan.rollout import Refused
+from pool.plan.world import Failure
 from pool.wire.worker_messages import Welcome
 from support.fake_nvml import eight_gpus
 from support.steady_clients import put
@@ -25,13 +26,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def planned(folder: Path, versions: object = (1, 3), a: str = "stub:echo", **pool: object) -> Plan:
-    m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, "device_memory": "1GiB"}
-    models = [{**m, "versions": list(versions) if isinstance(versions, tuple) else versions}, {"name": "a", "path": a}]
-    pinned = [{**model, "devices": [0]} for model in models]
-    return make_plan(
-        parse_settings({"pool": {"devices": [0], **pool}, "model": pinned}, "f.toml", folder), {}, eight_gpus()
-    )
+def planned(folder: Path, versions: object = (1, 3)) -> Plan:
+    read = list(versions) if isinstance(versions, tuple) else versions
+    m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": read, "device_memory": "1GiB", "devices": [0]}
+    data = {"pool": {"devices": [0]}, "model": [m, {"name": "a", "path": "stub:echo", "devices": [0]}]}
+    return make_plan(parse_settings(data, "f.toml", folder), {}, eight_gpus())
 
 
 def refused(made: Plan, former: Welcome, blamed: str | None) -> Refused:
@@ -42,8 +41,8 @@ def less(welcome: Welcome, name: str) -> Welcome:
     return replace(welcome, models=tuple(each for each in welcome.models if each.name != name))
 
 
-def numbers(failure: object) -> list[tuple[str, int]]:
-    return [(model, served.number) for model, served in failure.broken]  # type: ignore[attr-defined]
+def numbers(failure: Failure) -> list[tuple[str, int]]:
+    return [(model, served.number) for model, served in failure.broken]
 
 
 def test_the_version_that_a_worker_names_is_broken_and_its_model_goes_back(folder: Path) -> None:
