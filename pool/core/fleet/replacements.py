@@ -42,7 +42,7 @@ class Kind(Enum):
 class Step(Enum):
     AWAITED = "a replacement is to be started as soon as nobody else is beside the worker"
     BESIDE = "a replacement gets ready; it takes the slot over as soon as the worker holds nothing"
-    FIRST = "the worker goes, and whoever follows comes after it"
+    FIRST = "the worker goes, and the next one comes after it"
 
 
 STEPS: Mapping[Step, frozenset[Step]] = {
