@@ -119,9 +119,9 @@ def _print(
     show(_models(plan, servables))
     click.echo()
     show(_copies(plan))
-    if plan.notes or said:
+    if plan.world.here.notes or said:
         click.echo()
-    for kind, lines in (("note", plan.notes), ("hint", said)):
+    for kind, lines in (("note", plan.world.here.notes), ("hint", said)):
         for line in lines:
             show(Text(f"{kind}: {line}"))
 
@@ -145,7 +145,7 @@ def slots_table(plan: Plan) -> Table:
 
 def options_of(plan: Plan, slot: int) -> list[str]:
     """In what the Sessions of a slot's worker are unlike those of `[tensorflow]`, a line each."""
-    share, plain = plan.shares[slot], asdict(plan.tensorflow)
+    share, plain = plan.shares[slot], asdict(plan.settings.tensorflow.message())
     found = [_line(key, value) for key, value in asdict(share.tensorflow).items() if value != plain[key]]
     for name, own in share.tensorflow_by_model.items():
         worker = asdict(share.tensorflow)
@@ -235,6 +235,6 @@ def _values(
         ],
         "copies": plan.copies(),
         "problems": list(missing),
-        "notes": list(plan.notes),
+        "notes": list(plan.world.here.notes),
         "hints": list(said),
     }

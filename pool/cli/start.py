@@ -137,7 +137,7 @@ def _announce(plan: Plan, config: Path | None) -> None:
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
     if config is None:
         log.info("no --config: serving the built-in demo model `digits`", extra=about("demo_model", model="digits"))
-    for note in plan.notes:
+    for note in plan.world.here.notes:
         log.info("%s", note, extra=about("plan_note"))
     SlotLog(plan.devices, plan.placement).planned()
 

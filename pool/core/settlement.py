@@ -41,7 +41,9 @@ class Settlement:
         now: float,
     ) -> None:
         """A payload a part, or in `failures` why there is none. The batch has ended, its slot is served afterwards."""
-        first = slot.jobs_done == slot.jobs_done_before
+        worker = slot.worker
+        first = worker.jobs_done == 0
+        worker.jobs_done += batch.jobs
         slot.jobs_done += batch.jobs
         if not failures:
             self._learn(batch, run_s, now)

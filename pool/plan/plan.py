@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.core import Policy, SlotPlan
@@ -55,24 +54,9 @@ class Plan:
         return self.world.here.endpoint
 
     @property
-    def state(self) -> Path | None:
-        """The folder for what outlives the pool, None where there is none."""
-        return self.world.here.state
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Lines for the person who starts the pool."""
-        return self.world.here.notes
-
-    @property
     def sizes(self) -> Sizes:
         """By model, how much of a device it was planned with."""
         return self.world.sizes
-
-    @property
-    def tensorflow(self) -> TensorFlowSettings:
-        """What `[tensorflow]` says."""
-        return self.settings.tensorflow.message()
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -58,8 +58,9 @@ def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery 
     cores = frozenset(os.sched_getaffinity(0))
     here = Here(tuple(devices), tuple(notes), endpoint, _state(settings, environ), cores)
     newest = [model for model in settings.model if model.versions == "newest" and found[model.name]]
-    next_ones = {model.name: older(model.path, found[model.name][-1]) for model in newest}
-    return with_sizes(World(here=here, settings=settings, found=found, older=next_ones))
+    others = {model.name: older(model.path, found[model.name][-1]) for model in newest}
+    found = {name: (*others.get(name, ()), *several) for name, several in found.items()}
+    return with_sizes(World(here=here, settings=settings, found=found))
 
 
 def choose_all(settings: "Settings", known: Found | None = None) -> Found:

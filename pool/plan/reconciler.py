@@ -10,24 +10,24 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 from pool.clock import Alarm
 from pool.core import Machine
 from pool.core.actions import SlotChanged, WorkerChanged
-from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged
+from pool.core.events import Event, ModelsAwaited, PolicyChanged
 from pool.core.fleet import Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
+from pool.plan.failures import failure_of, nowhere, unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.requests import NO_FILE, RELOAD, Answer, Granted, Outcome, Requests, Source, request_of
-from pool.plan.rollout import Refused, Rollout
+from pool.plan.rollout import Rollout
 from pool.plan.version_watch import VersionWatch
-from pool.plan.world import World
+from pool.plan.world import Failure, World
 from pool.systemd import Notifier
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
@@ -78,7 +78,6 @@ class Reconciler:
         # `_good`: the last with which every slot has come up
         self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished)
         self._finish_by = 0.0
-        self._left_out = False
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
         self._requests = Requests(source, self.bell.ring)
         self._watch = VersionWatch(self.bell.ring)
@@ -112,10 +111,7 @@ class Reconciler:
         if stops or outcome.granted is None:
             refusal = STOPPING if stops else outcome.refusal
             answer: dict[str, Any] = {"refused": refusal}
-            by_name = outcome.request.what in (
-                "load",
-                "unload",
-            )  # else it is about files: whoever reads the log has them
+            by_name = outcome.request != RELOAD  # which is about files: whoever reads the log has them
             _not_done("not reloaded", [callers(refusal)] if by_name else refusal.splitlines())
         else:
             self._watch.forget()
@@ -147,8 +143,9 @@ class Reconciler:
                 return
         elif is_up:
             self._starting.discard(change.slot)
-        elif change.state is SlotState.FATAL and change.slot in self._starting and change.death is not None:
-            self._spare(change, change.death)
+        elif change.slot in self._starting and (failure := unloadable(change, self.welcome(change.slot), self.plan)):
+            self._good = self._good.without(failure)  # it has never come up
+            self._failed(failure, self._world.without(failure))
         self._rollout.changed(change)
         if is_up:
             self._learn(replace(self._world.served(change.slot, self.plan), stateful=self._stateful(change.slot)))
@@ -172,12 +169,12 @@ class Reconciler:
 
     def serves(self) -> None:
         """The pool is READY for the first time."""
-        self.has_served, self._left_out = True, False
+        self.has_served = True
 
     @property
     def tries_again(self) -> bool:
-        """Whether slots that were given up for a version that is left out now are about to be tried again."""
-        return self._left_out and self._rollout.is_under_way
+        """Whether slots that were given up are about to be tried again, with what may come up there."""
+        return self._rollout.is_under_way
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -207,7 +204,7 @@ class Reconciler:
     def tend(self) -> None:
         refused = self._rollout.take_refused()
         if refused is not None:
-            self._give_up(refused)
+            self._failed(failure_of(refused, self.plan), self._good)
             self._turn.soon()  # what follows is decided by what there is then
         for outcome in self._requests.tend(self._world):
             self._settle(outcome)
@@ -223,13 +220,13 @@ class Reconciler:
         """Every slot has what it should: what no job was to get before is theirs now."""
         if not self.plan.pending:
             self._good = self._world
-        elif nowhere := self._nowhere():
-            self._watch.refused([model for model in self.plan.models if model.name in nowhere], self._world)
-            self._go_back({model_of(name) for name in nowhere}, "its device is lost")
+        elif (failure := nowhere(self.plan, self._is_lost)) is not None:
+            self._failed(failure, self._good)
         else:
             up = replace(self._world, up=frozenset(self.plan.given.names))
-            if not self._run_by_first(up):
-                self._go_back({model_of(name) for name in self.plan.pending}, "there is no room for it")
+            if not self._run_by_first(up, replace(up, failovers=())):
+                pending = {model_of(name) for name in self.plan.pending}
+                self._failed(Failure("there is no room for it", pending), self._good)
 
     def status(self) -> dict[str, object]:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""
@@ -237,10 +234,12 @@ class Reconciler:
         if self.plan.pending and not update["left"]:
             update = {**update, "left": list(range(len(self.plan.shares)))}
         away = [{"model": each.model, "from": each.home.label, "to": each.at.label} for each in self.plan.failovers]
+        versions = {"broken": sorted(self._world.broken), "troubles": dict(self._watch.troubles)}
+        failover = {"away": away, "stays": list(self.plan.stays)}
         return {
             "rolling_update": update,
-            "versions": self._watch.status(),
-            "failover": {"away": away, "stays": list(self.plan.stays)},
+            "versions": versions,
+            "failover": failover,
             "copies": self.plan.copies(),
         }
 
@@ -266,108 +265,55 @@ class Reconciler:
         return slots
 
     def _run_by_first(self, *worlds: World) -> bool:
-        """Of these in which all fits; False where there is none, and nothing is another.
-
-        Failovers stay where they are; only where nothing fits so, those of the last one go wherever they can be.
-        """
-        for each in (*worlds, replace(worlds[-1], failovers=())):
+        """Of these in which all fits; False where there is none, and nothing is another."""
+        for each in worlds:
             with contextlib.suppress(InvalidConfig):
                 self._run_by(planned(each), requested=False)
                 return True
         return False
 
     def _learn(self, world: World) -> None:
-        """Something became of a device: models move, unless they need not."""
+        """Something became of a device: models move, unless they need not.
+
+        Failovers stay where they are; only where nothing fits so, they go wherever they can be.
+        """
         if world != self._world and not self._fleet.stopping:
-            self._run_by_first(world)
+            self._run_by_first(world, replace(world, failovers=()))
 
     def _try(self, found: World) -> None:
         """Versions that came, if there is room for them."""
+        former, self._world = self._world, replace(self._world, broken=found.broken)
+        if found.found == former.found:
+            return
         try:
             self._run_by(planned(found))
         except InvalidConfig as error:
             _not_done("new versions are not served", str(error).splitlines())
-            self._watch.unfit(found.found, self._world)
+            known = {served for several in former.found.values() for served in several}
+            new = [(name, each) for name, several in found.found.items() for each in several if each not in known]
+            self._world = former.failed(Failure("there is no room for it", broken=tuple(new)))
 
-    def _spare(self, change: SlotChanged, death: Death) -> None:
-        """Before the slot has served: what makes it useless for all that it has is left out, if it can be."""
-        name = death.blamed
-        if name is None or not death.unloadable or self._fleet.stopping:
-            return
-        model = next((each for each in self.welcome(change.slot).models if each.name == name), None)
-        world, now = self._world.spared(name), self.plan.model(name)
-        # Of several slots with it the first one has told.
-        if model is None or world is None or now is None or now.path != model.path:
-            return
-        text = "model %s: version %s cannot be loaded, so the pool starts without it: %s"
-        extra = about("version_left_out", model=model_of(name), version=model.version)
-        log.error(text, model_of(name), model.version, change.reason, extra=extra)
-        self._watch.refused([model], self._world)
-        self._good = self._good.spared(name) or self._good
-        self._left_out = self._run_by_first(world)
+    def _failed(self, failure: Failure, good: World) -> None:
+        """What does not come up is one more fact, and the plan is made anew: its models are to be as in `good`.
 
-    def _give_up(self, refused: Refused) -> None:
-        """What did not come up in one slot is not to be in any: that of the model that the worker has named.
-
-        If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before:
-        unless the worker has named one of them, they are to blame only where nothing else was new.
+        Where that is what is wanted already, nothing changes.
         """
-        named, at = refused.blamed, self.plan.devices[refused.slot]
-        here = [failover for failover in self.plan.failovers if failover.at == at and failover.model in refused.new]
-        failovers = {failover.model for failover in here}
-        if named in failovers or (failovers and failovers == refused.new and not refused.more):
-            unfit = {
-                (failover.model, failover.home): f"model {failover.model} cannot move from {failover.home.label}:"
-                f" a worker on {failover.at.label} could not load it"
-                for failover in here
-                if named not in failovers or failover.model == named
-            }
-            self._run_by_first(replace(self._world, unfit={**self._world.unfit, **unfit}))
+        former, before = self.plan, self._world
+        if self._fleet.stopping:
             return
-        new = (refused.new - failovers) | {*self.plan.pending}
-        taken, why = new, "a worker could not load it"
-        if named is not None and named not in new:
-            why = f"a worker could not load model {named}"
-            self._watch.postpone()
-        else:
-            taken = new if named is None else frozenset({named})
-            several = [each for each in self.plan.models if each.name in taken and is_entry(each.name)]
-            others = [each for each in refused.versions if each.name in taken and each not in several]
-            self._watch.refused([*others, *several], self._world)
-        # Whether a model changed by itself, or by what is every model's, is not told by what the worker had.
-        all_of_it = refused.more and (named not in new or named in refused.changed)
-        self._go_back(None if all_of_it else {model_of(name) for name in taken}, why)
-
-    def _go_back(self, models: AbstractSet[str] | None, why: str) -> None:
-        """Of these models, or of all there is, what was served when every slot had come up last is served again.
-
-        Where that takes more than their own places, it is all.
-        """
-        former, here = self.plan, self._world
-        back, everything = here.restored(models, self._good), here.restored(None, self._good)
-        if everything.wants_as(here):
-            return  # there is nothing else that was served
-        worlds = [each for each in (back, everything) if not each.wants_as(here)]
+        self._watch.failed(failure.broken)
+        self._world = before.failed(failure)
+        worlds = [each for each in self._world.instead(failure.models, good) if not each.wants_as(before)]
         if not self._run_by_first(*worlds):
-            self._run_by_first(replace(everything, failovers=(), given=None))
+            return
         gone = sorted(former.paths.keys() - self.plan.paths.keys())
         if gone:
-            log.error("not served, because %s: %s", why, ", ".join(gone), extra=about("models_given_up", models=gone))
+            text = "not served, because %s: %s"
+            log.error(text, failure.why, ", ".join(gone), extra=about("models_given_up", models=gone))
         again = sorted(each.name for each in self.plan.models if each not in former.models)
         if again:
-            text = "served as before, because %s: %s"
-            log.error(text, why, ", ".join(again), extra=about("models_restored", models=again))
-
-    def _nowhere(self) -> set[str]:
-        """What no job gets yet, if no slot can have got it, though former versions of the same model are served."""
-        shares = enumerate(self.plan.shares)
-        here = {name for number, share in shares if not self._is_lost(number) for name in share.models}
-        settled = self.plan.settled
-        return {
-            name
-            for name in self.plan.pending
-            if name not in here and not here.isdisjoint(settled.get(model_of(name), ()))
-        }
+            text = "the former version or settings are served, because %s: %s"
+            log.error(text, failure.why, ", ".join(again), extra=about("models_restored", models=again))
 
     # --- within -------------------------------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ def grant(request: Request, source: Source, world: World) -> Granted:
         else {name: each for name, each in world.found.items() if name != request.model}
     )
     wanted = replace(world, settings=settings, loaded=loaded, found=choose_all(settings, known), up=frozenset())
-    wanted = with_sizes(replace(wanted, unfit={}, may_move=bool(places)))
+    wanted = with_sizes(replace(wanted, unfit={}, broken={}, may_move=bool(places)))
     try:
         last = first = planned(wanted)
         if first.pending:

@@ -15,9 +15,9 @@ from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import RestartAsked, SlotPlanned
 from pool.core.fleet import Fleet, SlotState
 from pool.logs import about
-from pool.wire.worker_messages import ModelSettings, Welcome
+from pool.wire.worker_messages import Welcome
 
-__all__ = ["Refused", "Rollout"]
+__all__ = ["Refused", "Rollout", "settings_of"]
 
 log = logging.getLogger("pool")
 
@@ -33,18 +33,12 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A slot did not come up with what was new to it. `blamed`: the model that its worker named, if it named one.
-
-    `new`: the models that it has not had so, and `versions`, those of them that are new versions of what it had.
-    `changed`: those of which something else is new. `more`: so is something that is no model's.
-    """
+    """A slot did not come up as it was `told`. `former`: as it was; `blamed`: the model that its worker has named."""
 
     slot: int
-    blamed: str | None
-    new: frozenset[str]
-    versions: tuple[ModelSettings, ...]
-    changed: frozenset[str]
-    more: bool
+    former: Welcome
+    told: Welcome
+    blamed: str | None = None
 
 
 class Rollout:
@@ -88,7 +82,9 @@ class Rollout:
         self._left = [
             number
             for number, (given, wanted) in enumerate(zip(self._given, self._wanted, strict=True))
-            if (given.models or wanted.models) and _settings(given) != _settings(wanted) and not self._is_lost(number)
+            if (given.models or wanted.models)
+            and settings_of(given) != settings_of(wanted)
+            and not self._is_lost(number)
         ]
         for number, wanted in enumerate(self._wanted):
             if number not in self._left:
@@ -132,7 +128,7 @@ class Rollout:
         back = f"did not start with the new settings and returns to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {change.reason}"
         log.error("%s", self._failure, extra=about("rolling_update_failed", slot=turn.slot, reason=change.reason))
-        self._refused = _refused(turn, self._given[turn.slot], blamed)
+        self._refused = Refused(turn.slot, turn.former, self._given[turn.slot], blamed)
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
 
@@ -179,11 +175,8 @@ class Rollout:
             yield from self.plans()
             if not drained and self._given[slot].models and self._fleet.replacements.cannot_restart(slot) is None:
                 self._turn = _Turn(slot, self._fleet.slots[slot].named + 1, former)
-                log.info(
-                    "slot %d gets a new worker for the new settings",
-                    slot,
-                    extra=about("rolling_update_slot", slot=slot),
-                )
+                text = "slot %d gets a new worker for the new settings"
+                log.info(text, slot, extra=about("rolling_update_slot", slot=slot))
                 yield RestartAsked(slot, sparing=True)
 
     @property
@@ -196,25 +189,10 @@ class Rollout:
         return {"left": self.left, "failure": self._failure}
 
 
-def _settings(welcome: Welcome) -> Welcome:
+def settings_of(welcome: Welcome) -> Welcome:
     """The order in which a worker loads its models is no setting, and what is warm stays warm."""
     models = [replace(model, batch_sizes=()) for model in welcome.models]
     return replace(welcome, models=tuple(sorted(models, key=lambda model: model.name)))
-
-
-def _refused(turn: _Turn, given: Welcome, blamed: str | None) -> Refused:
-    before = {model.name: model for model in _settings(turn.former).models}
-    new = [model for model in _settings(given).models if before.get(model.name) != model]
-    there = [model for model in new if model.name in before]
-    versions = [model for model in there if model.version is not None and model.path != before[model.name].path]
-    return Refused(
-        turn.slot,
-        blamed,
-        frozenset(model.name for model in new),
-        tuple(versions),
-        frozenset(model.name for model in there if model not in versions),
-        replace(turn.former, models=()) != replace(given, models=()),
-    )
 
 
 def _names(welcome: Welcome) -> frozenset[str]:

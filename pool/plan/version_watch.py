@@ -8,7 +8,6 @@ One rollout after the other, so that it is known what broke it. Where several mo
 broke, each of them is tried by itself.
 """
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,10 +16,8 @@ from dataclasses import replace
 from pool.logs import about
 from pool.plan.planning import with_sizes
 from pool.plan.reading import Reading
-from pool.plan.versions import Found, Look, Stamp, Watched, look_again
+from pool.plan.versions import Look, Served, Stamp, Watched, look_again
 from pool.plan.world import World
-from pool.wire.entries import model_of
-from pool.wire.worker_messages import ModelSettings
 
 __all__ = ["VersionWatch"]
 
@@ -41,9 +38,9 @@ class VersionWatch:
         self._looking: Reading[tuple[Look, World | None]] | None = None
         self._told = False  # that it is slow
         self._seen: Mapping[str, Stamp] = {}
-        self._broken: dict[str, Stamp] = {}
         self._alone: list[str] = []  # paths of those that broke a rollout together, and are to be tried by themselves
-        self._troubles: Mapping[str, str] = {}
+        self.troubles: Mapping[str, str] = {}
+        """By model, why its versions cannot be seen; for people."""
         self._in_vain = 0  # rollouts in a row that failed at something else
 
     def every(self, every_s: float | None) -> None:
@@ -53,37 +50,26 @@ class VersionWatch:
 
     def forget(self) -> None:
         """Somebody has asked: what was broken is to be tried again."""
-        self._broken.clear()
         self._in_vain = 0
         self._alone.clear()
 
-    def refused(self, models: Collection[ModelSettings], world: World) -> None:
-        """New versions with which a slot did not come up. What was served before is looked for at once."""
-        if self._every_s is None:
-            return
-        stamps = {served.path: served.stamp for served in itertools.chain.from_iterable(world.found.values())}
-        for model in models:
-            self._broken[model.path] = stamps.get(model.path, ())
-            again = "is tried again when its files change or at a reload"
-            if len(models) > 1:
-                self._alone.append(model.path)
-                again = "is tried again automatically"
-            name = model_of(model.name)
-            extra = about("version_broken", model=name, version=model.version)
-            log.error("model %s: version %s failed to load; it %s", name, model.version, again, extra=extra)
+    def failed(self, broken: Collection[tuple[str, Served]]) -> None:
+        """What was new did not come up: these versions of these models are broken, so others are looked for at once.
+
+        Where none is, something else was to blame: what was new is found again, after a pause that grows.
+        """
+        again = "at a reload" if self._every_s is None else "when its files change or at a reload"
+        if len(broken) > 1 and self._every_s is not None:
+            self._alone += [served.path for _, served in broken]
+            again = "automatically"
+        for model, served in broken:
+            extra = about("version_broken", model=model, version=served.number)
+            text = "model %s: version %s failed to load; it is tried again %s"
+            log.error(text, model, served.number, again, extra=extra)
         self._next = time.monotonic()
-
-    def postpone(self) -> None:
-        """A slot did not come up, and not for what is new: that is found again, after a pause that grows."""
-        if self._every_s is not None:
+        if not broken and self._every_s is not None:
             self._in_vain += 1
-            self._next = time.monotonic() + max(self._every_s, min(LONGEST_S, self._every_s * 2.0**self._in_vain))
-
-    def unfit(self, found: Found, world: World) -> None:
-        """There is no room for those of these that are new, or something else is wrong with them."""
-        for model, several in found.items():
-            known = {served.path for served in world.found.get(model, ())}
-            self._broken |= {served.path: served.stamp for served in several if served.path not in known}
+            self._next += max(self._every_s, min(LONGEST_S, self._every_s * 2.0**self._in_vain))
 
     @property
     def is_busy(self) -> bool:
@@ -97,7 +83,7 @@ class VersionWatch:
         return None if self._every_s is None or rolling else self._next
 
     def tend(self, world: World, rolling: bool) -> World | None:
-        """The world with what is to be served from now on, if that is another. While slots change nothing is found."""
+        """The world with what is to be served, or to be tried, from now on. While slots change nothing is found."""
         now = time.monotonic()
         if self._looking is not None:
             return self._heard(self._looking, world, now)
@@ -105,12 +91,8 @@ class VersionWatch:
             self._begin(world, now)
         return None
 
-    def status(self) -> dict[str, object]:
-        """For people: what is passed over, and what cannot be seen."""
-        return {"broken": sorted(self._broken), "troubles": dict(self._troubles)}
-
     def _begin(self, world: World, now: float) -> None:
-        seen, broken = self._seen, dict(self._broken)
+        seen = self._seen
 
         def read() -> tuple[Look, World | None]:
             watched = {
@@ -118,8 +100,10 @@ class VersionWatch:
                 for model in world.settings.model
                 if isinstance(model.versions, str)
             }
-            look = look_again(watched, seen, broken)
-            found = replace(world, found={**world.found, **look.found})
+            look = look_again(watched, seen, world.broken)
+            known = {served.path for several in look.found.values() for served in several}
+            broken = {path: stamp for path, stamp in world.broken.items() if path not in known}
+            found = replace(world, found={**world.found, **look.found}, broken=broken)
             return look, with_sizes(found) if look.found else None
 
         try:
@@ -140,14 +124,13 @@ class VersionWatch:
         look, after = looking.result
         self._seen = look.seen
         for name, trouble in look.troubles.items():
-            if self._troubles.get(name) != trouble:
+            if self.troubles.get(name) != trouble:
                 text = "model %s: %s; the loaded versions still serve"
                 log.warning(text, name, trouble, extra=about("versions_unseen", model=name))
-        self._troubles = look.troubles
-        for served in itertools.chain.from_iterable(look.found.values()):
-            self._broken.pop(served.path, None)
+        self.troubles = look.troubles
         if not look.found and not look.seen:
             self._in_vain = 0
             if self._alone:
-                self._broken.pop(self._alone.pop(0), None)
+                path = self._alone.pop(0)
+                return replace(world, broken={each: stamp for each, stamp in world.broken.items() if each != path})
         return after

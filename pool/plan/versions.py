@@ -55,7 +55,7 @@ class Served:
 
 
 Found = Mapping[str, tuple[Served, ...]]
-"""By model, the versions that are to be served, which rise; none of a model without."""
+"""By model, the versions that may be served, which rise; none of a model without. Of the newest the last one is."""
 
 
 # --- as the configuration says --------------------------------------------------------------------------------------
@@ -170,12 +170,12 @@ def resolve(path: str) -> Served | None:
 
 
 def older(path: str, newest: Served) -> tuple[Served, ...]:
-    """Those that make way for it, the newest first. Looks at the folder."""
+    """Those that it takes the place of, which rise. Looks at the folder."""
     try:
         there = _whole(path)
     except OSError:
         return ()
-    return tuple(there[number] for number in sorted(there, reverse=True) if number < newest.number)[:MOST_OLDER]
+    return tuple(there[number] for number in sorted(there) if number < newest.number)[-MOST_OLDER:]
 
 
 def _whole(path: str) -> dict[int, Served]:

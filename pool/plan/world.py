@@ -6,7 +6,7 @@ devices lost, not fit     │
 places, failovers, versions ─┘ that are served now
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 from pool.devices import Device
 from pool.plan.footprints import Sizes
 from pool.plan.placement import ModelDemand
-from pool.plan.versions import Found, Selection
-from pool.wire.entries import is_entry, model_of, version_of
+from pool.plan.versions import Found, Selection, Served, Stamp
+from pool.wire.entries import model_of
 
 if TYPE_CHECKING:
     from pool.config import Settings
     from pool.config.settings import ModelSection
     from pool.plan.plan import Plan
 
-__all__ = ["Failover", "Here", "Home", "World"]
+__all__ = ["Failover", "Failure", "Here", "Home", "World"]
 
 _Kept = TypeVar("_Kept")
 
@@ -31,7 +31,8 @@ _Kept = TypeVar("_Kept")
 class Here:
     """The machine, which a pool looks at once: it has the same `devices`, and its workers the same `cores`, to its end.
 
-    `cores`: those that it may use. `state` is the folder for what outlives it, None where there is none.
+    `cores`: those that it may use. `notes`: lines for the person who starts the pool. `state` is the folder for what
+    outlives it, None where there is none.
     """
 
     devices: tuple[Device, ...]
@@ -61,14 +62,28 @@ class Failover:
     at: Device
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What of a plan does not come up, and `why`, for people.
+
+    `models` go back to what was served before; None: so does all that is wanted. `broken`: versions, with their models,
+    that are not to be tried again. `unfit`: by model and device that is gone, why it does not come up elsewhere.
+    """
+
+    why: str
+    models: Collection[str] | None = ()
+    broken: tuple[tuple[str, Served], ...] = ()
+    unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What is wanted: `settings`, of whose models those in `loaded` are beside the file's.
 
-    What there is: `found`, by model the versions that are to be served; `older`, of the newest ones the next below;
-    `sizes`, by entry. `lost`: slots whose device is gone and that have not served since. `shut`: slots that serve
-    nothing. `unfit`: by model and device that is gone, why it does not come up elsewhere. `stateful`: by model of which
-    a worker has said that it keeps state, the number of the device where that state is.
+    What there is: `found`, by model the versions that may be served; `sizes`, by entry. `lost`: slots whose device is
+    gone and that have not served since. `shut`: slots that serve nothing. `unfit`: by model and device that is gone,
+    why it does not come up elsewhere. `broken`: by path, the files of each version that did not come up. `stateful`: by
+    model of which a worker has said that it keeps state, the number of the device where that state is.
 
     What is: `slots`, by their devices; `homes` and `failovers`; `given`, what jobs get; `up`, what every slot has that
     should. `may_move`: whether the request asks for other places, so that models that have not changed may move.
@@ -78,11 +93,11 @@ class World:
     settings: "Settings"
     loaded: "Mapping[str, ModelSection]" = field(default_factory=dict)
     found: Found = field(default_factory=dict)
-    older: Found = field(default_factory=dict)
     sizes: Sizes = field(default_factory=dict)
     lost: frozenset[int] = frozenset()
     shut: frozenset[int] = frozenset()
     unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
+    broken: Mapping[str, Stamp] = field(default_factory=dict)
     stateful: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[Device, ...] = ()
     homes: Mapping[str, Home] = field(default_factory=dict)
@@ -116,22 +131,28 @@ class World:
         gone = {plan.devices[each] for each in lost}
         return replace(self, lost=lost, unfit={key: why for key, why in self.unfit.items() if key[1] in gone})
 
-    def spared(self, name: str) -> "World | None":
-        """Without a version that cannot be loaded, or with an older one; None where there is no other."""
-        model = model_of(name)
-        several = self.found.get(model, ())
-        if is_entry(name):
-            rest = tuple(each for each in several if each.number != version_of(name))
-            return replace(self, found={**self.found, model: rest}) if 0 < len(rest) < len(several) else None
-        if next_ones := self.older.get(name, ()):
-            older = {**self.older, name: next_ones[1:]}
-            return replace(self, found={**self.found, name: next_ones[:1]}, older=older)
-        return None
+    def failed(self, failure: Failure) -> "World":
+        """What did not come up is known from now on."""
+        broken = {served.path: served.stamp for _, served in failure.broken}
+        return replace(self, broken={**self.broken, **broken}, unfit={**self.unfit, **failure.unfit})
+
+    def without(self, failure: Failure) -> "World":
+        """None of the failure's versions, of models that have another."""
+        broken = {served for _, served in failure.broken}
+        rest = {name: tuple(each for each in several if each not in broken) for name, several in self.found.items()}
+        return replace(self, found={name: rest[name] or several for name, several in self.found.items()})
+
+    def instead(self, models: Collection[str] | None, good: "World") -> "Iterator[World]":
+        """With these models as in `good`; or, where that takes more than their own places, with all that is wanted."""
+        everything = self.restored(None, good)
+        yield from (self.restored(models, good), everything)
+        yield from (replace(everything, failovers=()), replace(everything, failovers=(), given=None))
 
     def restored(self, models: Collection[str] | None, good: "World") -> "World":
         """With these models, in all their versions and in their places, as in `good`; None: with all that is wanted."""
         if models is None:
-            back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit, stateful=self.stateful)
+            back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit, broken=self.broken)
+            back = replace(back, stateful=self.stateful)
             # What jobs get now may have to stay beside it for a while.
             sizes, homes = {**self.sizes, **good.sizes}, {**self.homes, **good.homes}
             return replace(back, sizes=sizes, homes=homes, failovers=self.failovers, given=self.given, up=self.up)
@@ -146,14 +167,13 @@ class World:
             settings=self.settings.model_copy(update={"model": (*sections, *former.values())}),
             loaded=_as_in(self.loaded, good.loaded, models),
             found=_as_in(self.found, good.found, models),
-            older=_as_in(self.older, good.older, models),
             sizes={**self.sizes, **{name: size for name, size in good.sizes.items() if model_of(name) in models}},
             homes=_as_in(self.homes, good.homes, models),
         )
 
     def wants_as(self, other: "World") -> bool:
         """Whether it is the same that is wanted, whatever else there is."""
-        return (self.settings, self.found) == (other.settings, other.found)
+        return (self.settings, self.found, self.unfit) == (other.settings, other.found, other.unfit)
 
 
 def _as_in(mine: Mapping[str, _Kept], good: Mapping[str, _Kept], models: Collection[str]) -> dict[str, _Kept]:

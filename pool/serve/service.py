@@ -122,7 +122,8 @@ class Service:
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance), owned)
-        self._footprints = Footprints(plan.state)
+        state = plan.world.here.state
+        self._footprints = Footprints(state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._ended = 0  # jobs, when the reconciler was told of it last
         self._end: do.PoolStopped | None = None
@@ -136,15 +137,12 @@ class Service:
             is_lost=self._is_lost,
             turn=self._plan_turn,
         )
-        self._quarantine = Quarantine(
-            plan.state, plan.settings.quarantine.keep or 0, plan.settings.quarantine.max_bytes
-        )
+        quarantine, reports = plan.settings.quarantine, plan.settings.crash_reports
+        self._quarantine = Quarantine(state, quarantine.keep or 0, quarantine.max_bytes)
         self._recorder = Recorder(
             self._machine.fleet,
             [device.label for device in plan.devices],
-            Shelf(
-                plan.state, plan.settings.crash_reports.keep or 0, plan.settings.crash_reports.max_bytes, plan.endpoint
-            ),
+            Shelf(state, reports.keep or 0, reports.max_bytes, plan.endpoint),
             self._whose,
         )
         self._tell = Way(planted(self._machine, environ), self._prepare, self._recorder.ran, self._act, self._unsent)

@@ -86,7 +86,7 @@ def test_a_path_that_does_not_come_up_stays_with_nobody(tmp_path: Path) -> None:
             eventually(lambda: not client.status()["rolling_update"]["left"])
             assert client.status()["versions"]["broken"] == []
             assert client.reload() == {"changes": [], "slots": []}
-        pool.await_log("served as before, because a worker could not load it: m")
+        pool.await_log("the former version or settings are served, because a worker could not load it: m")
         os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
         eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
         assert answers(client, device="slot:0") == 1.0

@@ -161,7 +161,7 @@ def test_a_slot_that_is_given_to_a_worker_forgets_the_former_one() -> None:
     assert slot.runs_suspect
     slot.give(standby)
     assert (slot.worker, slot.beside, standby.role) == (standby, [], Role.SERVING)
-    assert (slot.idle_lanes, slot.batches, slot.jobs_of_worker) == ([], {}, 0)
+    assert (slot.idle_lanes, slot.batches, slot.jobs_done, slot.worker.proven) == ([], {}, 5, False)
     assert (slot.kept_for, slot.runs_suspect) == (None, False)
 
 

@@ -91,11 +91,9 @@ def models(*tensorflow: Mapping[str, Any], **others: object) -> list[dict[str, o
 def test_nothing_is_another_where_nothing_is_overridden() -> None:
     made = plan({"devices": ["cpu", 6]})
     found = [(each.device.label, each.models, each.tensorflow, each.tensorflow_by_model) for each in made.shares]
-    assert found == [
-        ("cpu:0", ("m",), made.tensorflow, {}),
-        ("gpu:6", ("m",), made.tensorflow, {}),
-    ]
-    assert made.welcome(1).tensorflow == made.tensorflow
+    plain_session = made.settings.tensorflow.message()
+    assert found == [("cpu:0", ("m",), plain_session, {}), ("gpu:6", ("m",), plain_session, {})]
+    assert made.welcome(1).tensorflow == plain_session
     assert made.welcome(1).models == made.models
     plain = ModelSettings("m", "stub:echo", True)
     for each in (*made.models, plain):
@@ -216,8 +214,8 @@ def test_a_worker_is_told_how_to_load_and_warm_each_model() -> None:
 
 
 def test_the_state_folder_is_the_users_unless_it_is_said() -> None:
-    assert plan().state == Path("/home/somebody/.local/state/pool")
-    assert plan({"state": "kept"}).state == Path("/base/kept")
+    assert plan().world.here.state == Path("/home/somebody/.local/state/pool")
+    assert plan({"state": "kept"}).world.here.state == Path("/base/kept")
 
 
 def test_how_many_crash_reports_are_kept_is_said() -> None:

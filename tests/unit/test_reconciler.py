@@ -203,6 +203,50 @@ def test_a_slot_that_starts_while_others_serve_leaves_out_what_cannot_be_loaded(
     assert house.ready == 1
 
 
+@pytest.mark.parametrize("watch", ["off", "50ms"])
+def test_a_start_leaves_out_one_broken_version_after_the_other(folder: Path, watch: str) -> None:
+    """What has never come up is nothing to go back to when the next one fails, of another model or by a reload."""
+    for number in (1, 2, 3):
+        put(folder / "n", number)
+    n = m(folder, "newest", name="n", path=f"stub:files?{folder / 'n'}", device_memory="1GiB")
+    several = m(folder, [1, 3, 4], device_memory="1GiB")
+    house = House(settings(folder, several, n, devices=[0], watch=watch))
+    house.broken |= {(0, "m@3"), (0, "m@4")}
+    house.broken_numbers |= {2, 3}
+    house.settle()
+    assert not house.ended
+    assert house.served() == [{"m@1", "n"}]
+    assert told(house)["n"] == (f"stub:files?{folder / 'n'}/1", 1)
+    assert house.plan.policy.versions == {"m": Versions((1,), {})}
+    assert [Path(path).name for path in house.broken_paths()] == ["3", "4", "2", "3"]
+    house.broken_models.add(BAD)
+    house.ask(1, "load", f'["c", "{BAD}"]')
+    house.settle()
+    assert house.served() == [{"m@1", "n"}]
+    assert "model c: it is broken" in house.failure()
+
+
+def test_what_a_start_has_left_out_does_not_come_back_with_a_reload_that_fails(folder: Path) -> None:
+    """Before every slot has come up even once: what was wanted first is all that there is to go back to."""
+    house = House(settings(folder, m(folder, [1, 3], devices="all"), watch="off"))
+    house.broken |= {(0, "m@3"), (1, "m@3")}
+    eventually(lambda: bool(house.turn() or house.state(1) is SlotState.READY))
+    house.held.add(0)
+    house.settle()
+    assert house.served() == [set(), {"m@1"}]
+    house.file = settings(folder, m(folder, [1, 3], devices="all"), watch="off", lanes=3)
+    house.crashing.add(1)
+    house.ask(1)
+    house.settle()
+    house.held.clear()
+    house.settle()
+    house.crashing.clear()
+    house.settle()
+    assert house.failure()
+    assert house.served() == [{"m@1"}, {"m@1"}]
+    assert (house.plan.settled["m"], house.plan.pending) == (("m@1",), ())
+
+
 def test_a_slot_that_has_served_gives_up_no_version_by_itself(folder: Path) -> None:
     house = House(settings(folder, m(folder, [1, 3]), devices=[0]))
     house.settle()
@@ -363,6 +407,48 @@ def test_a_version_that_did_not_come_up_is_tried_again_when_somebody_asks_for_so
     house.ask(1, "load", f'["c", "{GOOD}"]')
     eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
     assert house.broken_paths() == []
+
+
+def test_of_two_versions_that_broke_a_rollout_together_each_is_tried_by_itself(folder: Path) -> None:
+    put(folder / "n", 1)
+    n = m(folder, "newest", name="n", path=f"stub:files?{folder / 'n'}", device_memory="1GiB")
+    house = House(plain(folder, "stub:echo", n, watch="off"))
+    house.settle()
+    put(folder / "m", 5)
+    put(folder / "n", 2)
+    house.crashing.add(0)
+    house.file = plain(folder, "stub:echo", n)
+    house.ask(1)
+    eventually(lambda: bool(house.turn() or len(house.broken_paths()) == 2))
+    house.crashing.clear()
+    eventually(lambda: bool(house.settle() or (told(house)["b"][1], told(house)["n"][1]) == (5, 2)))
+    assert house.broken_paths() == []
+
+
+def test_a_version_that_was_mended_is_not_broken_any_more(folder: Path) -> None:
+    house = House(plain(folder))
+    house.settle()
+    house.broken_numbers.add(5)
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.broken_numbers.clear()
+    (folder / "m" / "5" / "saved_model.pb").write_text("tell?n=50")
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    assert house.broken_paths() == []
+
+
+def test_a_version_without_room_is_told_once_and_not_tried_again(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(settings(folder, m(folder, "all"), devices=[0], watch="50ms"))
+    house.settle()
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    put(folder / "m", 6)
+    eventually(lambda: bool(house.settle() or len(house.broken_paths()) == 2))
+    assert house.served() == [{"m@1", "m@3", "m@4"}]
+    told_of = [each.message for each in caplog.records if each.message.startswith("new versions are not served: ")]
+    assert len([line for line in told_of if "do not fit" in line]) == 2, "one each"
 
 
 def test_a_model_whose_unloading_does_not_come_up_is_served_on(folder: Path) -> None:

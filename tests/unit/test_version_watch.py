@@ -14,7 +14,7 @@ from pool.config import parse_settings
 from pool.plan import versions
 from pool.plan.planning import make_plan, plan
 from pool.plan.version_watch import VersionWatch
-from pool.plan.world import World
+from pool.plan.world import Failure, World
 from pool.wire.versions import versions_in
 from support.fake_nvml import eight_gpus
 from support.processes import eventually
@@ -45,14 +45,18 @@ class Pool:
         if after is None:
             return
         new = {name: found for name, found in after.found.items() if found != former.found[name]}
-        self.rolls.append({name: tuple(served.number for served in found) for name, found in new.items()})
-        if self.unfit:
-            self.watch.unfit(after.found, former)
+        if not new:
+            self.world = after
             return
-        made = plan(after)
-        self.world = after.run_by(made)
-        if any(served.path in self.bad for found in new.values() for served in found):
-            self.watch.refused([model for model in made.models if model.name in new], self.world)
+        self.rolls.append({name: tuple(served.number for served in found) for name, found in new.items()})
+        came = tuple((name, each) for name, found in new.items() for each in found if each not in former.found[name])
+        if self.unfit:
+            self.world = former.failed(Failure("there is no room for it", broken=came))
+            return
+        self.world = after.run_by(plan(after))
+        if any(served.path in self.bad for _, served in came):
+            self.world = self.world.failed(Failure("a worker could not load it", broken=came))
+            self.watch.failed(came)
 
     def until(self, said: Callable[[], bool]) -> None:
         def looked() -> bool:
@@ -96,7 +100,7 @@ def test_of_several_that_broke_a_roll_each_is_tried_by_itself(tmp_path: Path) ->
         put(tmp_path / name, 2)
     pool.until(lambda: pool.served() == {"a": 2, "b": 1, "c": 2} and len(pool.rolls) >= 5)
     assert {"b": (2,)} in pool.rolls, "it was tried by itself"
-    assert pool.watch.status()["broken"] == [f"stub:files?{tmp_path}/b/2"]
+    assert sorted(pool.world.broken) == [f"stub:files?{tmp_path}/b/2"]
     rolls = len(pool.rolls)
     looked = threading.Event()
     threading.Timer(0.2, looked.set).start()
@@ -112,6 +116,7 @@ def test_a_reload_forgets_what_was_broken(tmp_path: Path) -> None:
     pool.until(lambda: pool.rolls == [{"a": (2,)}, {"a": (1,)}])
     pool.bad.clear()
     pool.watch.forget()
+    pool.world = replace(pool.world, broken={})
     pool.until(lambda: pool.served() == {"a": 2})
 
 
@@ -157,9 +162,9 @@ def test_a_trouble_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
     pool = Pool(tmp_path, "a")
     with caplog.at_level(logging.WARNING, "pool"):
         (tmp_path / "a").rename(tmp_path / "away")
-        pool.until(lambda: pool.watch.status()["troubles"] != {})
+        pool.until(lambda: pool.watch.troubles != {})
         (tmp_path / "away").rename(tmp_path / "a")
-        pool.until(lambda: pool.watch.status()["troubles"] == {})
+        pool.until(lambda: pool.watch.troubles == {})
     assert caplog.text.count("the loaded versions still serve") == 1
 
 
@@ -172,7 +177,7 @@ def test_of_a_model_of_which_all_are_served_one_new_version_is_found_at_a_time(t
     pool.unfit = True
     pool.until(lambda: bool(pool.rolls))
     assert pool.rolls == [{"a": (1, 3, 4)}], "the newest first"
-    assert pool.watch.status()["broken"] == [f"stub:files?{tmp_path}/a/4"]
+    assert sorted(pool.world.broken) == [f"stub:files?{tmp_path}/a/4"]
     pool.until(lambda: pool.rolls[-1] == {"a": (1, 2, 3)})
     (tmp_path / "a" / "4" / "saved_model.pb").write_text("another")
     pool.until(lambda: pool.rolls[-1] == {"a": (1, 3, 4)})
@@ -185,9 +190,9 @@ def test_of_several_a_version_that_goes_is_told_and_the_last_ones_are_kept(tmp_p
     shutil.rmtree(tmp_path / "a" / "3")
     pool.until(lambda: pool.rolls == [{"a": (1,)}])
     shutil.rmtree(tmp_path / "a" / "1")
-    pool.until(lambda: pool.watch.status()["troubles"] == {"a": f"no version is left in {tmp_path}/a"})
+    pool.until(lambda: pool.watch.troubles == {"a": f"no version is left in {tmp_path}/a"})
     shutil.rmtree(tmp_path / "a")
-    pool.until(lambda: "cannot be read" in str(pool.watch.status()["troubles"]))
+    pool.until(lambda: "cannot be read" in str(pool.watch.troubles))
 
 
 def test_several_that_do_not_change_are_no_news(tmp_path: Path) -> None:
@@ -225,7 +230,7 @@ def test_a_rollout_that_fails_at_something_else_is_tried_again_after_a_pause_tha
     pool = Pool(tmp_path, "a", every_s=100.0)
     pauses = []
     for _ in range(3):
-        pool.watch.postpone()
+        pool.watch.failed([])
         due = pool.watch.next_deadline(0.0, rolling=False)
         assert due is not None
         pauses.append(round((due - time.monotonic()) / 100.0))

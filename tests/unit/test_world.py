@@ -10,7 +10,7 @@ import pytest
 from pool.config import Settings, parse_settings
 from pool.core.versions import Versions
 from pool.plan.planning import make_plan, plan, with_sizes
-from pool.plan.world import World
+from pool.plan.world import Failure, World
 from support.fake_nvml import eight_gpus
 from support.steady_clients import put
 
@@ -33,23 +33,37 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def less(world: World, number: int) -> World:
+    """A version of `m` did not come up."""
+    broken = tuple(("m", served) for served in world.found["m"] if served.number == number)
+    return world.without(Failure("a worker could not load it", {"m"}, broken))
+
+
 def test_of_several_versions_the_others_are_left_and_never_none(folder: Path) -> None:
-    less = running(settings(folder, [3, 4])).spared("m@4")
-    assert less is not None
-    assert plan(less).placement == (("m@3",), ())
-    assert plan(less).policy.versions == {"m": Versions((3,), {})}
-    assert less.spared("m@4") is None
-    assert less.spared("m@3") is None
-    assert less.spared("else") is None
+    world = running(settings(folder, [3, 4]))
+    without = less(world, 4)
+    assert plan(without).placement == (("m@3",), ())
+    assert plan(without).policy.versions == {"m": Versions((3,), {})}
+    assert less(without, 3).wants_as(without)
+    assert less(world, 5).wants_as(world), "it is not wanted"
 
 
 def test_of_the_newest_three_older_ones_are_tried(folder: Path) -> None:
-    found: World | None = running(settings(folder, "newest"))
-    tried = []
-    while found is not None:
-        tried.append(plan(found).models[0].version)
-        found = found.spared("m")
-    assert tried == [5, 4, 3, 2]
+    world, tried = running(settings(folder, "newest")), []
+    for number in (5, 4, 3, 2, 2):
+        tried.append(plan(world).models[0].version)
+        world = less(world, number)
+    assert tried == [5, 4, 3, 2, 2]
+
+
+def test_what_did_not_come_up_is_known_until_its_files_change(folder: Path) -> None:
+    world = running(settings(folder, [3, 4]))
+    (_, four) = world.found["m"]
+    home = world.here.devices[0]
+    known = world.failed(Failure("why", broken=(("m", four),), unfit={("m@3", home): "why not"}))
+    assert (known.broken, known.unfit) == ({four.path: four.stamp}, {("m@3", home): "why not"})
+    assert known.found == world.found, "what is wanted is decided by the plan"
+    assert all(each.broken == known.broken for each in known.instead({"m"}, world))
 
 
 def test_the_same_world_has_the_same_plan_whatever_was_planned_before(folder: Path) -> None:

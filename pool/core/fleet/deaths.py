@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pool.core.events import Death
+from pool.core.fleet.replacements import Kind
 from pool.core.fleet.restart import GivenUp, Pause, RestartHistory
 from pool.core.fleet.slot import Slot, SlotState
 from pool.core.fleet.worker import WorkerState
@@ -44,7 +45,7 @@ class Deaths:
         if fleet.stopping and (slot.other_release or not self._wanted(slot)):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             fleet.change(slot, SlotState.STOPPED, now, reason)
-        elif request is not None and request.for_good:
+        elif request is not None and request.kind is Kind.DRAIN:
             # DRAINING, STOPPING → STOPPED
             fleet.change(slot, SlotState.STOPPED, now, request.reason)
             fleet.announce()

@@ -22,11 +22,6 @@ __all__ = ["Fleet"]
 GONE = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 SECOND_LOOK_S = 2.0  # at one that is silent: the pool may have been stopped, and beats that came are still unread
 LOOK_AGAIN_S = 5.0  # for a standby, where others are beside the serving worker
-GREETINGS: dict[Role, type[do.WelcomeWorker | do.HoldWorker]] = {
-    Role.SERVING: do.WelcomeWorker,
-    Role.REPLACEMENT: do.WelcomeWorker,
-    Role.STANDBY: do.HoldWorker,
-}
 
 
 class Fleet:
@@ -75,12 +70,11 @@ class Fleet:
     def adopt(self, policy: Policy) -> None:
         """Timers that run stay as they are; the deaths of each slot are counted on."""
         self.policy = policy
+        self.deaths.adopt(policy)
         self.changes += 1  # it may be decided otherwise now who can be spared
         for slot in self.slots:
             if slot.state is SlotState.READY and policy.standby is (slot.in_role(Role.STANDBY) is None):
                 self.timers.set(("standby", slot.number), 0.0)  # with this event
-        self.deaths.adopt(policy)
-        for slot in self.slots:
             if slot.worker.state in SERVES:
                 self._listen(slot.worker)
 
@@ -219,7 +213,8 @@ class Fleet:
                     self.change(slot, SlotState.LOADING, now)
                 else:
                     self._say(worker)
-                self.orders.append(GREETINGS[worker.role](slot.number, worker.incarnation))
+                greeting = do.HoldWorker if worker.role is Role.STANDBY else do.WelcomeWorker
+                self.orders.append(greeting(slot.number, worker.incarnation))
             case told.WorkerBeat():
                 worker.heard_at = now
                 if worker.gets_on(event):

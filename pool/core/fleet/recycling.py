@@ -61,30 +61,25 @@ class Recycling:
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
         away = any(slot.lasts and slot.state is not SlotState.READY for slot in fleet.slots if slot.models)
-        if away or fleet.replacements or any(slot.is_changing for slot in fleet.slots):
+        if away or fleet.replacements.requests or any(slot.is_changing for slot in fleet.slots):
             return  # one after the other, and not while any is away for another reason
         due = [(slot.worker.phase_since, slot, why) for slot in fleet.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
-            if self._tries_replacement(slot, now):
-                fleet.replacements.recycle(slot, why, beside=True)
-                return
-            if self._goes_first(slot) and self._may_go(slot):
-                fleet.replacements.recycle(slot, why, beside=False)
+            if (beside := self._beside(slot, now)) is not None:
+                fleet.replacements.recycle(slot, why, beside=beside)
                 return
 
-    def _tries_replacement(self, slot: Slot, now: float) -> bool:
-        if self._policy.replacement == "off":
-            return False
-        failure = slot.failure
-        if failure is None:
-            return True
-        pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failure.in_a_row - 1, 16))
-        return now >= failure.at + pause_s
-
-    def _goes_first(self, slot: Slot) -> bool:
-        """Whether a replacement is out of the question; one that could not load is none that the slot could rely on."""
-        failure = slot.failure
-        return self._policy.replacement == "off" or (failure is not None and failure.refused)
+    def _beside(self, slot: Slot, now: float) -> bool | None:
+        """Whether a replacement comes first, or the worker goes first; None: neither now."""
+        if self._policy.replacement != "off":
+            failure = slot.failure
+            if failure is None or now >= failure.at + min(
+                RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failure.in_a_row - 1, 16)
+            ):
+                return True
+            if not failure.refused:
+                return None  # one that could not load is none that the slot could rely on
+        return False if self._may_go(slot) else None
 
     def _due(self, slot: Slot, now: float) -> str | None:
         """Why the worker is to be replaced, if it is."""
@@ -94,8 +89,8 @@ class Recycling:
         age_s = now - slot.worker.phase_since
         if policy.recycle_age_s is not None and age_s >= share * policy.recycle_age_s:
             return f"it has served for {age_s:.0f} s ([recycle] age)"
-        if policy.recycle_jobs is not None and slot.jobs_of_worker >= share * policy.recycle_jobs:
-            return f"it has done {slot.jobs_of_worker} jobs ([recycle] jobs)"
+        if policy.recycle_jobs is not None and slot.worker.jobs_done >= share * policy.recycle_jobs:
+            return f"it has done {slot.worker.jobs_done} jobs ([recycle] jobs)"
         if policy.recycle_bytes is not None and slot.worker.resident_bytes >= share * policy.recycle_bytes:
             return f"it holds {readable(slot.worker.resident_bytes)} of memory ([recycle] host_memory)"
         return None

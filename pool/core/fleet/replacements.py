@@ -12,51 +12,65 @@ Otherwise the worker goes first. After a drain the slot stays empty, until a res
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from pool.core import actions as do
 from pool.core.fleet.slot import Slot, SlotState
 from pool.core.fleet.worker import Role, Worker, WorkerState
+from pool.core.jobs import IllegalStep
 
 if TYPE_CHECKING:
     from pool.core.fleet.fleet import Fleet
 
-__all__ = ["DRAIN", "EMPTY", "Replacements"]
+__all__ = ["STEPS", "Kind", "Replacements", "Step"]
 
 RESTART = "restart requested"
 DRAIN = "drain requested; `pool restart` brings it back"
 EMPTY = "no model is placed here any more"
 
 
+class Kind(Enum):
+    RESTART = "another worker is wanted"
+    ROLLING = "so it is, but one that has to go first waits until enough others of its models are READY"
+    RECYCLE = "the worker has done its time; nobody asked, so it may as well not be"
+    DRAIN = "the slot is to stay empty"
+
+
+class Step(Enum):
+    AWAITED = "a replacement is to be started as soon as nobody else is beside the worker"
+    BESIDE = "a replacement gets ready; it takes the slot over as soon as the worker holds nothing"
+    FIRST = "the worker goes, and the next one comes after it"
+
+
+STEPS: Mapping[Step, frozenset[Step]] = {
+    Step.AWAITED: frozenset({Step.BESIDE, Step.FIRST}),
+    Step.BESIDE: frozenset({Step.FIRST}),
+    Step.FIRST: frozenset(),
+}
+
+
 @dataclass(slots=True)
 class _Request:
-    """`beside`: a replacement comes first, and has `begun`. `sparing` as in `RestartAsked`.
+    """`looked`: how often slots had changed when it was looked for whether enough others are READY."""
 
-    `recycles`: nobody asked for it, so it may as well not be. `looked`: how often slots had changed when it was looked
-    for whether enough others are READY.
-    """
-
+    kind: Kind
+    step: Step
     reason: str
-    beside: bool = False
-    sparing: bool = False
-    recycles: bool = False
-    begun: bool = False
     looked: int = -1
 
-    @property
-    def for_good(self) -> bool:
-        """Whether the slot is to stay empty."""
-        return self.reason in (DRAIN, EMPTY)
+    def take(self, step: Step) -> None:
+        if step not in STEPS[self.step]:
+            raise IllegalStep(f"{self.kind.name}: {self.step.name} → {step.name}")
+        self.step = step
 
 
 class Replacements:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.requests: dict[Slot, _Request] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.requests)
 
     def cannot_restart(self, number: int) -> str | None:
         """Why a slot cannot have a new worker; None if it can."""
@@ -85,8 +99,10 @@ class Replacements:
             return
         former = self.requests.get(slot)
         self._forgo(slot, now)  # what it began with may not be what is wanted now
-        goes_already = slot.state is not SlotState.READY and not (former is not None and former.beside)
-        self.requests[slot] = _Request(RESTART, beside=not goes_already and self._may_follow, sparing=sparing)
+        goes_already = slot.state is not SlotState.READY and (former is None or former.step is Step.FIRST)
+        may_follow = not goes_already and self._fleet.policy.replacement != "off"
+        kind, step = Kind.ROLLING if sparing else Kind.RESTART, Step.AWAITED if may_follow else Step.FIRST
+        self.requests[slot] = _Request(kind, step, RESTART)
         if slot.state in (SlotState.STARTING, SlotState.LOADING):
             fleet.retire(slot, RESTART, now)
 
@@ -111,29 +127,29 @@ class Replacements:
         self._forgo(slot, now)
         self._fleet.dismiss_standby(slot, now)
         if slot.state is not SlotState.BACKOFF:
-            self.requests[slot] = _Request(reason)
+            self.requests[slot] = _Request(Kind.DRAIN, Step.FIRST, reason)
         if slot.state in (SlotState.BACKOFF, SlotState.STARTING, SlotState.LOADING):
             self._fleet.retire(slot, reason, now)
 
     def recycle(self, slot: Slot, reason: str, *, beside: bool) -> None:
         """The worker has done its time. Without `beside` it goes now, whoever else is READY."""
-        if slot not in self.requests:
-            self.requests[slot] = _Request(reason, beside=beside, recycles=True)
+        self.requests[slot] = _Request(Kind.RECYCLE, Step.AWAITED if beside else Step.FIRST, reason)
 
     def refused(self, slot: Slot, why: str) -> None:
         """There is no room for a replacement: the worker goes first, or, if that can wait, not now."""
         request = self.requests.get(slot)
-        if request is None or not request.beside:
+        if request is None or request.step is Step.FIRST:
             return
-        if request.recycles:
+        if request.kind is Kind.RECYCLE:
             del self.requests[slot]
         else:
-            request.beside, request.reason = False, f"{request.reason}; without a replacement: {why}"
+            request.take(Step.FIRST)
+            request.reason += f"; without a replacement: {why}"
 
     def forgo_all(self, now: float) -> None:
         """The pool stops: nobody follows any more, and who serves does so to the end."""
         for slot, request in list(self.requests.items()):
-            if request.beside:
+            if request.step is not Step.FIRST:
                 self._forgo(slot, now)
                 del self.requests[slot]
                 if slot.state is SlotState.DRAINING:
@@ -142,19 +158,18 @@ class Replacements:
     def go_on(self, now: float) -> bool:
         """The next step of each worker that is to go; whether a slot is in another state now."""
         for slot, request in list(self.requests.items()):
-            if request.beside:
-                self._follow(slot, request, now)
-            elif self._may_go(slot, request):
-                self._go(slot, request, now)
+            match request.step:
+                case Step.AWAITED:
+                    self._begin(slot, request, now)
+                case Step.BESIDE:
+                    self._follow(slot, request, now)
+                case Step.FIRST if self._may_go(slot, request):
+                    self._go(slot, request, now)
         return bool(self._fleet.changed)
 
     def gone(self, slot: Slot) -> _Request | None:
         """Why the worker was to go, if it was; its exit was seen, or the slot is given up."""
         return self.requests.pop(slot, None)
-
-    @property
-    def _may_follow(self) -> bool:
-        return self._fleet.policy.replacement != "off"
 
     def _forgo(self, slot: Slot, now: float) -> None:
         """A replacement that is on its way is not wanted any more."""
@@ -164,12 +179,7 @@ class Replacements:
         fleet = self._fleet
         replacement = slot.in_role(Role.REPLACEMENT)
         yields = slot.state is SlotState.DRAINING
-        if not request.begun:
-            if yields:
-                self._resume(slot, now)  # for another replacement, which was forgone
-            elif slot.state is SlotState.READY and not slot.is_changing:
-                self._begin(slot, request, now)
-        elif replacement is None or not replacement.comes:
+        if replacement is None or not replacement.comes:
             if yields:
                 self._resume(slot, now)
             if replacement is None:
@@ -193,7 +203,12 @@ class Replacements:
     # --- who follows whom ---------------------------------------------------------------------------------------
 
     def _begin(self, slot: Slot, request: _Request, now: float) -> None:
-        request.begun = True
+        if slot.state is SlotState.DRAINING:
+            self._resume(slot, now)  # it was to make way for another replacement, which was forgone
+            return
+        if slot.state is not SlotState.READY or slot.is_changing:
+            return
+        request.take(Step.BESIDE)
         replacement = self._fleet.begin(slot, Role.REPLACEMENT, now, request.reason)
         must_fit = self._fleet.policy.replacement != "always"
         self._fleet.orders.append(do.SpawnReplacement(slot.number, replacement.incarnation, must_fit))
@@ -239,7 +254,7 @@ class Replacements:
     # --- who can be spared --------------------------------------------------------------------------------------
 
     def _may_go(self, slot: Slot, request: _Request) -> bool:
-        if not request.sparing or slot.state is not SlotState.READY:
+        if request.kind is not Kind.ROLLING or slot.state is not SlotState.READY:
             return True
         changes = self._fleet.changes
         if request.looked == changes:

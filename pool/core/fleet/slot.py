@@ -106,7 +106,6 @@ class Slot:
     last_used: int = 0
     started: int = 0  # batches
     jobs_done: int = 0
-    jobs_done_before: int = 0  # by former workers
     versions: dict[str, int] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
     in_vain: int = 0
@@ -155,15 +154,6 @@ class Slot:
         return self.state is SlotState.BACKOFF and self.other_release
 
     @property
-    def jobs_of_worker(self) -> int:
-        return self.jobs_done - self.jobs_done_before
-
-    @property
-    def proven(self) -> bool:
-        """Whether its worker has finished anything yet."""
-        return self.jobs_of_worker > 0
-
-    @property
     def is_changing(self) -> bool:
         """Whether another worker is beside the one that serves, but for a standby."""
         return any(worker.role is not Role.STANDBY for worker in self.beside)
@@ -191,7 +181,6 @@ class Slot:
         worker.role = Role.SERVING
         self.worker = worker
         self.batches, self.idle_lanes = {}, []
-        self.jobs_done_before = self.jobs_done
         self.kept_for = None
 
     def validate(self, timers: Timers) -> None:

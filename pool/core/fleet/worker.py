@@ -91,6 +91,7 @@ class Worker:
     heard_at: float = 0.0
     missed_at: float = 0.0
     resident_bytes: int = 0
+    jobs_done: int = 0
     killed_for: str | None = None
     share: float | None = None
 
@@ -98,6 +99,11 @@ class Worker:
     def key(self) -> tuple[str, int, int]:
         """Its timer: until when its state may last."""
         return ("worker", self.slot.number, self.incarnation)
+
+    @property
+    def proven(self) -> bool:
+        """Whether it has finished anything yet."""
+        return self.jobs_done > 0
 
     @property
     def comes(self) -> bool:

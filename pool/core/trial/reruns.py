@@ -166,7 +166,7 @@ class Reruns:
         died_in = part.died_in
         return (
             died_in.count(slot.number) < 2
-            or slot.proven
+            or slot.worker.proven
             or not any(other.lasts and other.number not in died_in for other in self._holders(line))
         )
 

@@ -151,7 +151,9 @@ class Trial:
 
     def _works(self, slot: Slot, line: Line) -> bool:
         """Whether the slot has shown that it does, or is the only one that may still run the line's jobs."""
-        return slot.proven or not any(other is not slot and other.lasts for other in self._dispatch.holders(line))
+        return slot.worker.proven or not any(
+            other is not slot and other.lasts for other in self._dispatch.holders(line)
+        )
 
     # --- a pool did not answer, or does not any more --------------------------------------------------------------
 
