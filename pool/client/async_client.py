@@ -16,6 +16,7 @@ from pool.client.client import Client
 from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
 from pool.client.request import JobOptions, SessionOptions, request_for
+from pool.client.result import JobResult
 
 __all__ = ["AsyncClient"]
 
@@ -36,7 +37,7 @@ class AsyncClient:
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> "dict[str, np.ndarray[Any, Any]]":
+    ) -> JobResult:
         """The result of one job; raises what `Client.submit`'s future would.
 
         `block`: the task waits for room in the pool, where it would get `Overloaded` otherwise. Neither blocks the
@@ -69,7 +70,7 @@ class AsyncClient:
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> "list[asyncio.Future[dict[str, np.ndarray[Any, Any]]]]":
+    ) -> list[asyncio.Future[JobResult]]:
         """A job for each of the inputs, as `Client.submit_many`; to be awaited each, or by `asyncio.gather`.
 
         REQUIRES a running event loop. Cancelling one cancels its job. One that nobody awaits is logged by asyncio when

@@ -21,6 +21,7 @@ from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.placement import report_of
 from pool.client.request import JobOptions, SessionOptions, request_for
+from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
 from pool.errors import PoolError
@@ -110,7 +111,7 @@ class Client(Replicas):
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> "dict[str, np.ndarray[Any, Any]]":
+    ) -> JobResult:
         """`submit(…).result()`. An interrupt such as Ctrl-C cancels the job."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
@@ -161,7 +162,7 @@ class Client(Replicas):
         *,
         in_flight: int = 64,
         **options: Unpack[JobOptions],
-    ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
+    ) -> Iterator[JobResult]:
         """Yields the results in the order of the inputs. Reads at most `in_flight` inputs ahead.
 
         Small inputs of one shape are copied as they are read, and sent together while the pool is busy; each fails or

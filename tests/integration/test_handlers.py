@@ -1,7 +1,6 @@
 """Models with Python around their graph, behind a pool."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
+from pool.client.futures import JobFuture
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process
 
@@ -78,7 +78,7 @@ def client(pool: PoolProcess) -> Iterator[Client]:
         yield client
 
 
-def outcome(future: "Future[dict[str, Any]]") -> Any:
+def outcome(future: JobFuture) -> Any:
     try:
         return future.result(20)["size"].tolist()
     except errors.PoolError as error:
