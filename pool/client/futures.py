@@ -97,7 +97,7 @@ class JobFuture(Future[JobResult]):
         return self.outcome.timeline if type(self.outcome) is JobResult else None
 
     def result(self, timeout: float | None = None) -> JobResult:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
+        """As a `Future`'s. In a done-callback it raises `InvalidState` instead of waiting for ever."""
         outcome = self.outcome
         if type(outcome) is JobResult:
             return outcome
@@ -111,7 +111,7 @@ class JobFuture(Future[JobResult]):
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
+        """As a `Future`'s. In a done-callback it raises `InvalidState` instead of waiting for ever."""
         self._wait(timeout)
         outcome = self._ended()
         return outcome if isinstance(outcome, PoolError) else None
@@ -124,7 +124,7 @@ class JobFuture(Future[JobResult]):
         return cast("JobResult | PoolError", self.outcome)
 
     def _wait(self, timeout: float | None) -> None:
-        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
+        """Raises `InvalidState` in the I/O thread: a wait there for an answer that it has to receive never ends.
 
         It looks by itself too: after a fork in a signal's handler nobody tells the child.
         """

@@ -138,8 +138,8 @@ class Replicas(Questions):
     def _ready_slots(self, model: str, version: str | int | None) -> list[int]:
         models = self.models()
         if (said := said_of(models, model, version)) is not None:
-            return list(said["ready_slots"])
-        there = ", ".join(each["name"] for each in models)
+            return list(said.ready_slots)
+        there = ", ".join(each.name for each in models)
         which = "" if version is None else f" of version {version!r:.80}"
         raise ModelNotFound(f"no model {model!r:.100}{which}; there are: {there}")
 

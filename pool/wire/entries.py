@@ -3,8 +3,9 @@
 No model of a configuration has such a name, so the two never meet.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+
+from pool.wire.records import Model
 
 __all__ = ["entry_name", "is_entry", "model_of", "said_of", "version_of"]
 
@@ -29,15 +30,13 @@ def version_of(name: str) -> int:
     return int(name.rpartition(_MARK)[2])
 
 
-def said_of(
-    models: Iterable[Mapping[str, Any]], model: str, version: int | str | None = None
-) -> Mapping[str, Any] | None:
+def said_of(models: Iterable[Model], model: str, version: int | str | None = None) -> Model | None:
     """What a pool's answer to "models" says of the one that a job with this name and version would reach, if any."""
     for each in models:
-        if each["name"] == model:
+        if each.name == model:
             return each
-        if each.get("model") != model:
+        if each.model != model:
             continue
-        if each["default"] if version is None else version == each["version"] or version in each["labels"]:
+        if each.default if version is None else version == each.version or version in each.labels:
             return each
     return None

@@ -9,6 +9,7 @@ import pytest
 
 from pool import Client, errors
 from pool.client.futures import JobFuture
+from pool.wire.records import Tensor
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process
 
@@ -87,11 +88,11 @@ def outcome(future: JobFuture) -> Any:
 
 def test_its_callers_see_what_the_handler_takes_and_gives(client: Client) -> None:
     model, _ = client.models()
-    assert model["handler"] == "words:Words"
-    double = model["signatures"]["double"]
-    assert double["inputs"] == {"text": {"dtype": "string", "shape": [-1]}}
-    assert set(double["outputs"]) == {"size", "thread"}
-    assert double["batchable"]
+    assert model.handler == "words:Words"
+    double = model.signatures["double"]
+    assert double.inputs == {"text": Tensor("string", (-1,))}
+    assert set(double.outputs) == {"size", "thread"}
+    assert double.batchable
     found = client.run("words", ["1", "22"], signature="double")
     assert found["size"].tolist() == [20, 440]
     assert found["thread"].item(0).startswith(b"lane-")

@@ -55,7 +55,7 @@ def test_it_says_which_version_ran_where(client: Client, way: str) -> None:
     timeline = result.timeline
     assert (timeline.version, timeline.slot, timeline.device, timeline.rows) == (3, 0, "cpu:0", 3)
     assert 0.0 < timeline.run_s < timeline.wall_s
-    assert client.explain(timeline.job)["model"] == "m"
+    assert client.explain(timeline.job).model == "m"
 
 
 def test_a_model_without_numbered_versions_has_none(client: Client) -> None:

@@ -29,5 +29,4 @@ def test_one_that_was_run_in_pieces_says_so() -> None:
     assert str(timeline).endswith("; 80 rows in pieces, the last of 8, in slot 2 (gpu:1)")
     result.own_rows = 1  # one that came in a chunk
     assert "1 of 8 rows" in str(result.timeline)
-    ran = where_it_ran({"rows": 80, "batch_rows": 8, "slot": 2, "device": "gpu:1", "attempts": 1})
-    assert ran == "80 rows run in pieces, the last of 8, slot 2 (gpu:1)"
+    assert where_it_ran(timeline) == "80 rows run in pieces, the last of 8, slot 2 (gpu:1)"
