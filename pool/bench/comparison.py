@@ -22,8 +22,7 @@ from pool.bench.point import INTERRUPTED, percentiles
 from pool.bench.sweep import progress_bar
 from pool.errors import PoolError
 from pool.terminal import count_of, new_table, numeric
-from pool.wire.entries import said_of
-from pool.wire.records import Slot
+from pool.wire.records import Slot, said_of
 
 __all__ = ["Comparison", "Way", "compare", "environment", "usual_rows"]
 

@@ -10,8 +10,7 @@ from rich.text import Text
 from pool import Client
 from pool.errors import DeadlineExceeded
 from pool.terminal import progress_console
-from pool.wire.entries import said_of
-from pool.wire.records import SignatureInfo, Tensor
+from pool.wire.records import SignatureInfo, Tensor, said_of
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["Inputs", "chosen_signature", "inputs_of"]

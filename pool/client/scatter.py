@@ -16,7 +16,7 @@ from pool.client.questions import Questions
 from pool.client.request import ReplicaOptions, request_for
 from pool.client.result import JobResult
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
-from pool.wire.entries import said_of
+from pool.wire.records import said_of
 
 __all__ = ["Replicas", "piece_sizes"]
 

@@ -3,11 +3,7 @@
 No model of a configuration has such a name, so the two never meet.
 """
 
-from collections.abc import Iterable
-
-from pool.wire.records import Model
-
-__all__ = ["entry_name", "is_entry", "model_of", "said_of", "version_of"]
+__all__ = ["entry_name", "is_entry", "model_of", "version_of"]
 
 _MARK = "@"
 
@@ -28,15 +24,3 @@ def model_of(name: str) -> str:
 def version_of(name: str) -> int:
     """Of an entry's name."""
     return int(name.rpartition(_MARK)[2])
-
-
-def said_of(models: Iterable[Model], model: str, version: int | str | None = None) -> Model | None:
-    """What a pool's answer to "models" says of the one that a job with this name and version would reach, if any."""
-    for each in models:
-        if each.name == model:
-            return each
-        if each.model != model:
-            continue
-        if each.default if version is None else version == each.version or version in each.labels:
-            return each
-    return None

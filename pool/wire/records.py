@@ -12,7 +12,7 @@ Times are in seconds, memory is in bytes. A field that does not apply is None or
 from these classes. A field that is added later has a default: the pool may be older than its client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pool.wire.codec import Plain, Record
@@ -52,6 +52,7 @@ __all__ = [
     "VersionsOnDisk",
     "WasInState",
     "WorkingSize",
+    "said_of",
 ]
 
 
@@ -261,6 +262,18 @@ class Model(Record):
     failover: tuple[Moved, ...]
     remarks: tuple[str, ...]
     scheduling: ModelLoad
+
+
+def said_of(models: Iterable[Model], model: str, version: int | str | None = None) -> Model | None:
+    """The one that a job with this name and version would reach, if any."""
+    for each in models:
+        if each.name == model:
+            return each
+        if each.model != model:
+            continue
+        if each.default if version is None else version == each.version or version in each.labels:
+            return each
+    return None
 
 
 # --- Client.load, unload, reload ------------------------------------------------------------------------------------
