@@ -5,7 +5,7 @@ import click
 from pool import Client
 from pool.cli.options import endpoint_option
 from pool.cli.slot_wait import await_slot
-from pool.errors import PoolError
+from pool.errors import WorkerLost
 from pool.wire.records import Slot
 
 __all__ = ["restart"]
@@ -37,7 +37,7 @@ def _restart(client: Client, number: int, timeout_s: float, rolling: bool) -> No
     def is_up(found: Slot) -> bool:
         failure = found.replacement_failure
         if failure is not None and failure.incarnation >= incarnation and not failure.refused:
-            raise PoolError(
+            raise WorkerLost(
                 f"slot {number}: its replacement failed, so its former worker still serves: {failure.reason}"
             )
         return bool(found.incarnation >= incarnation and found.state == "READY")
