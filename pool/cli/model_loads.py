@@ -1,55 +1,53 @@
 """What waits for each model, and what it costs, as `pool status` shows it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 
 from pool.terminal import Column, count_of, labelled, numeric, size, table
+from pool.wire.records import ModelLoad
 
 __all__ = ["model_loads", "model_notes"]
 
-Model = Mapping[str, Any]
 
-
-def model_loads(models: Sequence[Model]) -> Table:
-    """A line a model: `Client.status()["models"]`."""
+def model_loads(models: Sequence[ModelLoad]) -> Table:
+    """A line a model: `Client.status().models`."""
     return table(
         models,
-        Column("MODEL", lambda model: labelled(model["name"], model.get("labels", ()))),
-        Column(">QUEUED", lambda model: f"{model.get('queued_jobs', 0):,}"),
-        Column(">RUNNING", lambda model: f"{max(0, model.get('unanswered_jobs', 0) - model.get('queued_jobs', 0)):,}"),
-        Column(">SIZE", lambda model: size(model.get("bytes"))),
-        Column(">DEVICE TIME", lambda model: f"{numeric(model.get('device_s', 0.0))} s"),
-        Column(">MAX BATCH", lambda model: str(model.get("max_batch", ""))),
+        Column("MODEL", lambda model: labelled(model.name, model.labels)),
+        Column(">QUEUED", lambda model: f"{model.queued_jobs:,}"),
+        Column(">RUNNING", lambda model: f"{max(0, model.unanswered_jobs - model.queued_jobs):,}"),
+        Column(">SIZE", lambda model: size(model.bytes)),
+        Column(">DEVICE TIME", lambda model: f"{numeric(model.device_s)} s"),
+        Column(">MAX BATCH", lambda model: str(model.max_batch)),
         Column("TAKES", _takes, below=""),
     )
 
 
-def model_notes(models: Sequence[Model]) -> list[str]:
+def model_notes(models: Sequence[ModelLoad]) -> list[str]:
     """What the pool has found out about a model that its configuration does not say."""
     notes = []
     for model in models:
-        for lowered in model.get("working_sizes", ()):
-            rows = count_of(lowered["rows"], "row")
-            most = f"not {model['max_batch']} (max_batch), for lack of memory"
-            notes.append(f"{_named(model, lowered['signature'])} runs in batches of {rows}, {most}")
-        for signature, why in model.get("dependent", {}).items():
+        for lowered in model.working_sizes:
+            rows = count_of(lowered.rows, "row")
+            most = f"not {model.max_batch} (max_batch), for lack of memory"
+            notes.append(f"{_named(model, lowered.signature)} runs in batches of {rows}, {most}")
+        for signature, why in model.dependent.items():
             notes.append(f"{_named(model, signature)} runs each job alone: {why}")
-        for signature, why in model.get("amiss", {}).items():
+        for signature, why in model.amiss.items():
             notes.append(f"{_named(model, signature)} failed every warm-up: {why}")
     return list(dict.fromkeys(notes))
 
 
-def _takes(model: Model) -> str:
+def _takes(model: ModelLoad) -> str:
     """The learned cost of the smallest and the largest batch, of the signature that ran most."""
-    learned = [cost["sizes"] for cost in model.get("costs", ()) if cost["sizes"]]
+    learned = [cost.sizes for cost in model.costs if cost.sizes]
     if not learned:
         return ""
-    sizes = sorted(max(learned, key=lambda each: sum(one["batches"] for one in each)), key=lambda one: one["rows"])
+    sizes = sorted(max(learned, key=lambda each: sum(one.batches for one in each)), key=lambda one: one.rows)
     shown = sizes if len(sizes) < 2 else (sizes[0], sizes[-1])
-    return ", ".join(f"{count_of(one['rows'], 'row')} {numeric(one['median_s'] * 1000)} ms" for one in shown)
+    return ", ".join(f"{count_of(one.rows, 'row')} {numeric(one.median_s * 1000)} ms" for one in shown)
 
 
-def _named(model: Model, signature: str | None) -> str:
-    return f"{model['name']} {signature or ''}".rstrip()
+def _named(model: ModelLoad, signature: str | None) -> str:
+    return f"{model.name} {signature or ''}".rstrip()

@@ -34,13 +34,13 @@ def placement(model: str, device: str | None, timeout: float | None, endpoint: s
     """
     with Client(endpoint, **IMPATIENT) as client:
         found = client.placement(model, timeout=timeout, device=device)
-        copies = [each for each in client.status()["copies"] if each["model"] == found["model"]]
+        copies = [each for each in client.status().copies if each.model == found["model"]]
     if as_json:
         print_json(found)
         return
     for each in copies:
-        where = f"{count_of(len(each['devices']), 'device')}: {', '.join(each['devices'])}"
-        click.echo(f"{each['model']} is on {where}; {each['why']}")
+        where = f"{count_of(len(each.devices), 'device')}: {', '.join(each.devices)}"
+        click.echo(f"{each.model} is on {where}; {each.why}")
     click.echo(f"{found['model']} in slot {found['slot']} ({found['device']}), which has {', '.join(found['devices'])}")
     for name, signature in sorted(found["signatures"].items()):
         click.echo()

@@ -8,7 +8,7 @@ import click
 from pool import Client
 from pool.cli.options import endpoint_option
 from pool.endpoint import ENDPOINT_VARIABLE, default_endpoint, holder, ipc_path
-from pool.errors import PoolError
+from pool.errors import DeadlineExceeded, PoolUnreachable
 
 __all__ = ["stop"]
 
@@ -23,13 +23,13 @@ def stop(endpoint: str | None, timeout: float) -> None:
     path = ipc_path(endpoint or os.environ.get(ENDPOINT_VARIABLE) or default_endpoint(os.environ, os.getuid()))
     pid = holder(path)
     if pid is None:
-        raise PoolError(f"no pool runs at ipc://{path}")
+        raise PoolUnreachable(f"no pool runs at ipc://{path}")
     with Client(f"ipc://{path}", reconnect_timeout=0.0) as client:
         client.stop()
     deadline = time.monotonic() + timeout
     while holder(path) == pid:
         if time.monotonic() >= deadline:
-            raise PoolError(
+            raise DeadlineExceeded(
                 f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows what it waits for"
             )
         time.sleep(LOOK_S)

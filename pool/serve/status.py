@@ -141,7 +141,7 @@ def models_status(
 ) -> list[dict[str, Any]]:
     """A model that no worker has loaded yet is listed without signatures. `away`: what was moved, from where to where.
 
-    Each has the keys "model", "from", "to". `remarks`: what workers have found odd about a model.
+    Each has the keys "model", "home", "device". `remarks`: what workers have found odd about a model.
     """
     return [
         {
@@ -149,7 +149,7 @@ def models_status(
             "failover": [each for each in away if each["model"] == snapshot["name"]],
             **_version(snapshot["name"], machine),
             "remarks": remarks(snapshot["name"]),
-            "scheduling": snapshot,
+            "scheduling": {**snapshot, **_version(snapshot["name"], machine)},
         }
         for snapshot in machine.models_snapshot()
     ]

@@ -4,7 +4,7 @@ Figures, sizes and durations come in as numbers, rows as texts. Words, tables an
 stderr. It never asks a pool, and nothing that another program reads comes from here: `--json` has the exact values.
 """
 
-from pool.terminal.readable import count_of, labelled, percent, short_uuid, size, span, spec_of
+from pool.terminal.readable import count_of, labelled, percent, short_uuid, size, span
 from pool.terminal.tables import (
     STATE_STYLES,
     Column,
@@ -31,7 +31,6 @@ __all__ = [
     "show",
     "size",
     "span",
-    "spec_of",
     "styled_state",
     "table",
 ]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from pool import Client
+from pool.wire.records import Failover
 from support.commands import run_command
 from support.fake_nvml import CARD, OTHER, FakeNvml
 from support.pool_process import PoolProcess, pool_process
-from support.processes import eventually
+from support.processes import eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time
 
 ROW = np.ones((1,), np.float32)
@@ -31,11 +32,11 @@ def gpus(nvml: FakeNvml, models: str, devices: str) -> Iterator[tuple[PoolProces
 
 def served(client: Client) -> list[list[str]]:
     """By slot."""
-    return [slot["models"] if slot["state"] == "READY" else [] for slot in client.status()["slots"]]
+    return [[*slot.models] if slot.state == "READY" else [] for slot in client.status().slots]
 
 
 def copies(client: Client) -> dict[str, tuple[list[str], str]]:
-    return {each["model"]: (each["devices"], each["why"]) for each in client.status()["copies"]}
+    return {each.model: ([*each.devices], each.why) for each in client.status().copies}
 
 
 def everywhere(client: Client, name: str, answer: float) -> None:
@@ -81,9 +82,9 @@ def test_a_lost_gpu_costs_no_job_while_a_copy_or_its_place_is_left(nvml: FakeNvm
         assert served(client) == [["a"], ["b"], ["a"]]
         with asked_all_the_time(pool, "a"):
             lose(nvml, client, CARD, 0)
-            eventually(lambda: client.status()["slots"][0]["state"] == "FATAL")
+            eventually(lambda: client.status().slots[0].state == "FATAL")
             assert served(client) == [[], ["b"], ["a"]]
-            assert client.status()["failover"] == {"away": [], "stays": []}, "another copy serves"
+            assert client.status().failover == Failover((), ()), "another copy serves"
             nvml.say(CARD)
             client.restart(0)
             eventually(lambda: served(client) == [["a"], ["b"], ["a"]])
@@ -98,7 +99,7 @@ def test_a_lost_gpu_costs_no_job_while_a_copy_or_its_place_is_left(nvml: FakeNvm
 
 def lose(nvml: FakeNvml, client: Client, uuid: str, slot: int) -> None:
     nvml.say(uuid, error="GPU is lost", xid=79)
-    os.kill(client.status()["slots"][slot]["pid"], signal.SIGKILL)
+    os.kill(pid_of(client.status().slots[slot]), signal.SIGKILL)
 
 
 def test_a_model_that_keeps_state_keeps_it_when_its_further_copies_end(nvml: FakeNvml) -> None:
@@ -108,8 +109,8 @@ def test_a_model_that_keeps_state_keeps_it_when_its_further_copies_end(nvml: Fak
         eventually(lambda: sorted(map(len, served(client))) == [0, 0, 1])
         pool.await_log("model counter keeps state, so it has one copy")
         assert totals + [count(client) for _ in range(5)] == [*range(1, 11)], "no other worker has begun anew"
-        (found,) = client.status()["copies"]
-        assert (len(found["devices"]), found["why"]) == (1, "it keeps state")
+        (found,) = client.status().copies
+        assert (len(found.devices), found.why) == (1, "it keeps state")
 
 
 def count(client: Client) -> int:

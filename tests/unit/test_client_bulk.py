@@ -27,6 +27,7 @@ from pool.wire.faults import Fault
 from pool.wire.tensors import decode_tensor, join_strings
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
+from unit.results import result_of
 
 QUICK = replace(TIMELINE, run_s=1e-6)
 
@@ -137,9 +138,9 @@ def test_strings_are_joined_as_one_tensor_has_them() -> None:
 def test_each_has_its_own_rows_and_only_once() -> None:
     futures = [JobFuture(), JobFuture()]
     chunk = Chunk(Futures(futures, [1, 2]), range(2))
-    Chunk(chunk.members, [0]).finish({"y": np.array([9])})
+    Chunk(chunk.members, [0]).finish(result_of({"y": np.array([9])}))
     assert chunk.left == [1]
-    chunk.finish({"y": np.array([1, 2, 3])})
+    chunk.finish(result_of({"y": np.array([1, 2, 3])}))
     assert [future.result(0)["y"].tolist() for future in futures] == [[9], [2, 3]]
     chunk.finish(errors.PoolUnreachable("late"))
     assert chunk.is_cancelled
@@ -418,7 +419,7 @@ def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_t
     client._connected().submit_chunk(Request("m"), height, payload, time.monotonic(), Futures(futures, (1, 1, 1)))
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(3)})
     assert futures[0].result(5)
-    with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):
+    with pytest.raises(errors.Incompatible, match="the answer cannot be used: RuntimeError: of the client itself"):
         futures[2].result(5)
 
 
