@@ -1,11 +1,13 @@
 """`pool placement`: what of a model ran where, and which rules are kept."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pool.cli import placement as placement_module
+from pool.wire.records import ModelCopies
 from support.commands import in_process
 
 
@@ -49,7 +51,7 @@ class FakeClient:
         pass
 
     def status(self) -> Any:
-        return {"copies": [{"model": name, "devices": ["gpu:0", "gpu:2"], "why": "why"} for name in "mn"]}
+        return SimpleNamespace(copies=[ModelCopies(name, ("gpu:0", "gpu:2"), "why") for name in "mn"])
 
     def placement(self, model: str, *, timeout: float | None, device: str | None) -> Any:
         FakeClient.asked = (model, timeout, device)
