@@ -13,9 +13,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pool.cli.options import as_json, config_option, print_json
+from pool.cli.options import CONFIG, as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
-from pool.cli.start import settings_of
+from pool.cli.start import described, settings_of
 from pool.devices import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
@@ -53,7 +53,7 @@ def check(config: Path | None, as_json: bool) -> None:
     if missing:
         raise PoolError("this pool would not start: " + "; ".join(missing))
     if not as_json:
-        click.echo(f"\nOK: `pool start{'' if config is None else f' --config {config}'}` would serve this")
+        click.echo(f"\nOK: `pool start{'' if config in (None, CONFIG) else f' --config {config}'}` would serve this")
 
 
 def installed_tensorflow() -> str | None:
@@ -118,7 +118,7 @@ def _print(
     config: Path | None, plan: Plan, servables: dict[str, Servable], tensorflow: str | None, said: Sequence[str]
 ) -> None:
     about = new_table(["", ""])
-    about.add_row("configuration", "the built-in demo" if config is None else str(config))
+    about.add_row("configuration", described(config, plan.settings))
     about.add_row("endpoint", "\n".join((plan.endpoint, *plan.settings.pool.listen)))
     about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))
     about.add_row("lanes", f"{plan.settings.pool.lanes} in each worker")

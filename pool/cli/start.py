@@ -16,7 +16,7 @@ import msgpack
 from pool import logs
 from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option
-from pool.config import Settings, builtin_settings, demo_folder, load_settings, parse_settings
+from pool.config import Settings, demo_folder, load_settings, parse_settings, with_demo
 from pool.core.actions import PoolStopped
 from pool.errors import PoolError
 from pool.logs import about
@@ -25,7 +25,7 @@ from pool.serve import BrokeDown, Service, SlotLog, has_terminal
 from pool.systemd import Notifier
 from pool.wire.codec import packed
 
-__all__ = ["settings_of", "start"]
+__all__ = ["described", "settings_of", "start"]
 
 log = logging.getLogger("pool")
 
@@ -44,8 +44,9 @@ log = logging.getLogger("pool")
 def start(config: Path | None, verbose: bool, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
-    Without --config it serves the built-in demo model. With it, `pool reload` reads the file again. SIGHUP does the
-    same in a pool without a terminal. A pool with a terminal ends when the terminal is closed.
+    A configuration without a model serves the built-in demo; the first line of the log says so. `pool reload` reads the
+    file again. SIGHUP does the same in a pool without a terminal. A pool with a terminal ends when the terminal is
+    closed.
     """
     if embedded is not None:
         _start_embedded(socket.socket(fileno=embedded), verbose)
@@ -61,12 +62,14 @@ def start(config: Path | None, verbose: bool, log_format: str, embedded: int | N
 
 def _serve(config: Path | None) -> None:
     settings = settings_of(config)
+    about_file = about("configuration", file=None if config is None else str(config.absolute()))
+    log.info("configuration: %s", described(config, settings), extra=about_file)
     plan = make_plan(settings, os.environ)
-    _announce(plan, config)
+    _announce(plan)
 
     def on_ready(serving: int, slots: int) -> None:
         _tell_ready(plan, serving, slots)
-        if config is None:
+        if _serves_demo(plan.settings):
             log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
@@ -116,14 +119,25 @@ def _next_command() -> str:
 
 
 def settings_of(config: Path | None) -> Settings:
-    """The settings in a file, or the built-in ones. Raises `InvalidConfig`."""
-    return builtin_settings(demo_folder() / "digits") if config is None else load_settings(config)
+    """The settings in a file, or the defaults; with the demo where they have no model. Raises `InvalidConfig`."""
+    return with_demo(Settings() if config is None else load_settings(config), demo_folder() / "digits")
+
+
+def described(config: Path | None, settings: Settings) -> str:
+    """Which configuration it is, and whether the demo is served for want of a model."""
+    if config is None:
+        return "the built-in demo (no --config, and no config.toml in this folder)"
+    return f"{config.absolute()}{' (no [[model]] in it: the built-in demo)' if _serves_demo(settings) else ''}"
+
+
+def _serves_demo(settings: Settings) -> bool:
+    return settings.model == settings_of(None).model
 
 
 def _source(config: Path, endpoint: str) -> Source:
     """`endpoint`: where the pool is, if the file need not say."""
     path = config.absolute()  # whatever becomes of the working directory
-    return Source(str(config), lambda: _at(endpoint, load_settings(path)))
+    return Source(str(config), lambda: _at(endpoint, settings_of(path)))
 
 
 def _at(endpoint: str, settings: Settings) -> Settings:
@@ -132,11 +146,9 @@ def _at(endpoint: str, settings: Settings) -> Settings:
     return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": endpoint})})
 
 
-def _announce(plan: Plan, config: Path | None) -> None:
+def _announce(plan: Plan) -> None:
     extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
-    if config is None:
-        log.info("no --config: serving the built-in demo model `digits`", extra=about("demo_model", model="digits"))
     for note in plan.notes:
         log.info("%s", note, extra=about("plan_note"))
     SlotLog(plan.devices, plan.placement).planned()
@@ -157,15 +169,13 @@ def _start_embedded(link: socket.socket, verbose: bool) -> None:
 
 def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     config = request["config"]
-    if config is None:
-        settings = builtin_settings(demo_folder() / "digits")
-    elif isinstance(config, str):
-        settings = load_settings(Path(config))
-    else:
+    if isinstance(config, dict):
         settings = parse_settings(config, "start(…)", Path(request["base"]))
+    else:
+        settings = settings_of(None if config is None else Path(config))
     settings = _at(request["endpoint"], settings)
     plan = make_plan(settings, os.environ)
-    _announce(plan, None if config is None else Path("start(…)"))
+    _announce(plan)
 
     def on_ready(serving: int, slots: int) -> None:
         _tell_ready(plan, serving, slots)

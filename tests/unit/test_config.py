@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from pool.config import Settings, builtin_settings, load_settings, parse_settings
+from pool.config import Settings, load_settings, parse_settings, with_demo
 from pool.config.renamed import RENAMED
 from pool.config.session import DeviceSection, TensorFlowSection
 from pool.config.settings import ModelSection
@@ -530,10 +530,12 @@ def test_a_mapping_takes_paths_and_tuples() -> None:
     assert settings.pool.devices == (0, (1, 2))
 
 
-def test_the_builtin_settings_serve_the_demo_everywhere() -> None:
-    assert builtin_settings(Path("/demo")) == Settings(
-        model=(ModelSection(name="digits", path="/demo", devices="all"),)
-    )
+def test_without_a_model_the_demo_is_served_everywhere_and_the_rest_is_as_it_was() -> None:
+    mine = parse_settings({"pool": {"lanes": 3}}, "config", Path("/"))
+    demo = ModelSection(name="digits", path="/demo", devices="all")
+    assert with_demo(mine, Path("/demo")) == Settings(pool=mine.pool, model=(demo,))
+    one = parse_settings({"model": [{"name": "m", "path": "/m"}]}, "config", Path("/"))
+    assert with_demo(one, Path("/demo")) == one
 
 
 def test_pydantic_is_the_business_of_this_package_alone() -> None:
