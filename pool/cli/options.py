@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from pool.endpoint import NAME
+
 __all__ = [
     "CONFIG",
     "IMPATIENT",
@@ -14,6 +16,7 @@ __all__ = [
     "config_option",
     "endpoint_option",
     "input_option",
+    "name_option",
     "print_json",
     "signature_option",
 ]
@@ -22,7 +25,22 @@ __all__ = [
 IMPATIENT: dict[str, Any] = {"connect_timeout": 2.0, "reconnect_timeout": 0.0}
 
 endpoint_option = click.option(
-    "--endpoint", metavar="URL", help="ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else the local pool."
+    "--endpoint",
+    "--name",
+    "endpoint",
+    metavar="URL|NAME",
+    help="The pool: its name, ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else your own, else the machine's.",
+)
+
+
+def _a_name(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and NAME.fullmatch(given) is None:
+        raise click.BadParameter(f"{given!r} is not a name; write letters, digits, '_', '.' and '-'")
+    return given
+
+
+name_option = click.option(
+    "--name", metavar="NAME", callback=_a_name, help="One of several pools; clients give the same --name."
 )
 
 CONFIG = Path("config.toml")

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import msgpack
 
 from pool import logs
 from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
-from pool.cli.options import config_option
+from pool.cli.options import config_option, name_option
 from pool.config import Settings, demo_folder, load_settings, parse_settings, with_demo
 from pool.core.actions import PoolStopped
+from pool.endpoint import default_endpoint
 from pool.errors import PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
@@ -32,6 +34,7 @@ log = logging.getLogger("pool")
 
 @click.command()
 @config_option
+@name_option
 @click.option("--verbose", is_flag=True, help="Log more, and show the fields of each line.")
 @click.option(
     "--log-format",
@@ -41,7 +44,7 @@ log = logging.getLogger("pool")
     help="Format of the log on standard error. json writes one object per line, with all fields.",
 )
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
-def start(config: Path | None, verbose: bool, log_format: str, embedded: int | None) -> None:
+def start(config: Path | None, name: str | None, verbose: bool, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
     A configuration without a model serves the built-in demo; the first line of the log says so. `pool reload` reads the
@@ -53,15 +56,19 @@ def start(config: Path | None, verbose: bool, log_format: str, embedded: int | N
         return
     with logs.to_stderr(log_format == "json", verbose, os.environ) as for_programs:
         try:
-            _serve(config)
+            _serve(config, name)
         except Exception as error:
             if not for_programs:
                 raise
             sys.exit(_failed(error))
 
 
-def _serve(config: Path | None) -> None:
-    settings = settings_of(config)
+def _serve(config: Path | None, name: str | None) -> None:
+    def place(settings: Settings) -> Settings:
+        """A name is for this pool alone, and the file may be for several."""
+        return settings if name is None else _at(default_endpoint(os.environ, os.getuid(), name), settings)
+
+    settings = place(settings_of(config))
     about_file = about("configuration", file=None if config is None else str(config.absolute()))
     log.info("configuration: %s", described(config, settings), extra=about_file)
     plan = make_plan(settings, os.environ)
@@ -70,10 +77,10 @@ def _serve(config: Path | None) -> None:
     def on_ready(serving: int, slots: int) -> None:
         _tell_ready(plan, serving, slots)
         if _serves_demo(plan.settings):
-            log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
+            log.info("next, in another terminal: %s", _next_command(name), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
-    source = Source("the built-in demo") if config is None else _source(config, "")
+    source = Source("the built-in demo") if config is None else _source(config, place)
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
     stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
@@ -104,7 +111,7 @@ def _tell_stopped(stopped: PoolStopped | BrokeDown) -> None:
     log.info("stopped: %s", stopped.reason, extra=about("stopped", reason=stopped.reason))
 
 
-def _next_command() -> str:
+def _next_command(name: str | None) -> str:
     """A line that works when it is typed in the same folder, whether or not the environment is activated."""
     found = shutil.which("pool")
     if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
@@ -115,7 +122,7 @@ def _next_command() -> str:
         program = f"{sys.executable} -m pool"
     image = demo_folder() / "seven.json"
     image = min(image, Path(os.path.relpath(image)), key=lambda path: len(str(path)))
-    return f"{program} submit digits --input pixels=@{image}"
+    return f"{program} submit digits --input pixels=@{image}{'' if name is None else f' --name {name}'}"
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -134,15 +141,13 @@ def _serves_demo(settings: Settings) -> bool:
     return settings.model == settings_of(None).model
 
 
-def _source(config: Path, endpoint: str) -> Source:
-    """`endpoint`: where the pool is, if the file need not say."""
+def _source(config: Path, place: Callable[[Settings], Settings]) -> Source:
+    """`place` says where the pool is."""
     path = config.absolute()  # whatever becomes of the working directory
-    return Source(str(config), lambda: _at(endpoint, settings_of(path)))
+    return Source(str(config), lambda: place(settings_of(path)))
 
 
 def _at(endpoint: str, settings: Settings) -> Settings:
-    if settings.pool.endpoint or not endpoint:
-        return settings
     return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": endpoint})})
 
 
@@ -168,12 +173,15 @@ def _start_embedded(link: socket.socket, verbose: bool) -> None:
 
 
 def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
+    def place(settings: Settings) -> Settings:
+        return settings if settings.pool.endpoint else _at(request["endpoint"], settings)
+
     config = request["config"]
     if isinstance(config, dict):
         settings = parse_settings(config, "start(…)", Path(request["base"]))
     else:
         settings = settings_of(None if config is None else Path(config))
-    settings = _at(request["endpoint"], settings)
+    settings = place(settings)
     plan = make_plan(settings, os.environ)
     _announce(plan)
 
@@ -186,7 +194,7 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     # The service manager, if there is one, asked for the program and not for its pool.
     source = Source("start(…)")
     if isinstance(config, str):
-        source = _source(Path(config), request["endpoint"])
+        source = _source(Path(config), place)
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
     _tell_stopped(stopped)
 
