@@ -13,6 +13,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool.cli.explain_key import explain_key
 from pool.cli.options import CONFIG, as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import described, settings_of
@@ -31,13 +32,18 @@ __all__ = ["check", "hints", "slots_table"]
 
 @click.command()
 @config_option
+@click.option("--explain", metavar="KEY", help="Say what a key of the configuration does instead, such as pool.lanes.")
 @as_json
-def check(config: Path | None, as_json: bool) -> None:
+def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     """Read the configuration and print the plan: which model would be served where.
 
-    Starts nothing and imports no TensorFlow. Exit status 0: the pool would start. 2: the configuration is refused.
+    With --explain it only says what a key does, its default and its range. It starts nothing and imports no TensorFlow.
+    Exit status 0: the pool would start. 2: the configuration is refused.
     1: something else that the pool needs is missing.
     """
+    if explain is not None:
+        explain_key(explain, as_json)
+        return
     settings = settings_of(config)
     plan = make_plan(settings, os.environ)
     tensorflow = installed_tensorflow()

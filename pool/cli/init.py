@@ -34,7 +34,7 @@ _UNTOLD = {
 
 _HEAD = """\
 # Written by `pool init`. `pool check` shows what would run where, and `pool start` serves it.
-# A key that is left out has its default. `pool help configuration` lists all keys.
+# A key that is left out has its default. `pool check --explain KEY` says what it does.
 #
 # Files do not tell everything. `pool models` shows each model's signatures once it runs. The pool finds out by itself
 # whether rows may share a batch, and how much GPU memory a model takes. `device_memory` says so before the first run.

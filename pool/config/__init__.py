@@ -6,6 +6,7 @@ file, line, key and what would be right. It never looks at a device or a model's
 
 from pool.config.demo import demo_folder
 from pool.config.load import load_settings, parse_settings, with_demo
+from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
 
-__all__ = ["Settings", "demo_folder", "load_settings", "parse_settings", "with_demo"]
+__all__ = ["RENAMED", "Settings", "demo_folder", "load_settings", "parse_settings", "with_demo"]
