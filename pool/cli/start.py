@@ -80,7 +80,7 @@ def _serve(config: Path | None, name: str | None) -> None:
             log.info("next, in another terminal: %s", _next_command(name), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
-    source = Source("the built-in demo") if config is None else _source(config, place)
+    source = Source("the built-in demo") if config is None else _source(config, settings, place)
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
     stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
@@ -141,10 +141,14 @@ def _serves_demo(settings: Settings) -> bool:
     return settings.model == settings_of(None).model
 
 
-def _source(config: Path, place: Callable[[Settings], Settings]) -> Source:
-    """`place` says where the pool is."""
+def _source(config: Path, settings: Settings, place: Callable[[Settings], Settings]) -> Source:
+    """The file of a pool that began with these settings. `place` says where the pool is.
+
+    The demo never takes the place of models that are served: a file without a model may be half written.
+    """
     path = config.absolute()  # whatever becomes of the working directory
-    return Source(str(config), lambda: place(settings_of(path)))
+    read = settings_of if _serves_demo(settings) else load_settings
+    return Source(str(config), lambda: place(read(path)))
 
 
 def _at(endpoint: str, settings: Settings) -> Settings:
@@ -194,7 +198,7 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     # The service manager, if there is one, asked for the program and not for its pool.
     source = Source("start(…)")
     if isinstance(config, str):
-        source = _source(Path(config), place)
+        source = _source(Path(config), settings, place)
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
     _tell_stopped(stopped)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.pool_process import PoolProcess
+from pool import errors
+from support.pool_process import PoolProcess, pool_process
 
 STUB = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "echo"\npath = "stub:echo"\n'
 
@@ -71,3 +72,13 @@ def test_a_file_without_a_model_serves_the_demo_with_its_own_settings_and_is_rea
         assert pool.stop() == 0
     finally:
         pool.kill()
+
+
+def test_the_demo_never_takes_the_place_of_models_that_are_served() -> None:
+    """What is read may be a file that is being written."""
+    empty = '[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n'
+    with pool_process(f'{empty}[[model]]\nname = "echo"\npath = "stub:echo"\n') as pool, pool.client() as client:
+        pool.config.write_text(empty.replace("@endpoint@", pool.endpoint))
+        with pytest.raises(errors.InvalidConfig, match="no model is configured"):
+            client.reload()
+        assert client.run("echo", 1.0)["x"] == 1.0
