@@ -62,8 +62,7 @@ def test_what_is_called_config_toml_is_never_passed_over(tmp_path: Path, here: s
 def test_a_file_without_a_model_serves_the_demo_with_its_own_settings_and_is_read_again() -> None:
     pool = PoolProcess('[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n')
     try:
-        pool.start().await_ready()
-        assert "next, in another terminal: " in pool.text()
+        pool.start().await_ready().await_log("next, in another terminal: ")
         with pool.client() as client:
             assert [slot["models"] for slot in client.status()["slots"]] == [["digits"]]
             pool.config.write_text(pool.config.read_text() + "[queue]\nmax_jobs = 7\n")
