@@ -1,28 +1,46 @@
-"""Where a pool listens, and the lock that says whether one does.
+"""Where a pool listens, where a client looks for it, and the lock that says whether one does.
+
+An endpoint is given as an address, `ipc://…` or `tcp://…`, or as a pool's name; no name is the name "pool". The pool
+NAME listens at `NAME.sock` in the folder of its user's pools. A client looks there first, then at the machine's service
+of this name: `/run/pool-NAME/NAME.sock`, and `/run/pool/pool.sock` for the name "pool".
 
 libzmq's `ipc` bind never refuses: it takes a live pool's path from under it. So who is alive is decided by a lock
 file beside the socket, held with `flock` for life, with the pid inside. The kernel drops the lock with the process,
 whatever killed it, so a socket without a held lock is stale and is taken over.
 """
 
+import errno
 import fcntl
+import grp
 import os
+import re
+import socket
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pool.errors import InvalidConfig, PoolError
 from pool.wire.texts import is_utf8
 
 __all__ = [
+    "DEFAULT_NAME",
     "ENDPOINT_VARIABLE",
+    "NAME",
+    "SERVICES",
     "EndpointInUse",
     "EndpointLock",
+    "admit",
     "default_endpoint",
+    "endpoints",
+    "group_id",
     "holder",
     "ipc_path",
+    "obstacle",
     "prepare_folder",
+    "service_endpoint",
+    "service_folder",
 ]
 
 # sun_path is 108 bytes with its final NUL; the workers' socket adds this to the clients' path.
@@ -30,14 +48,28 @@ WORKERS_SUFFIX = ".workers"
 MEMORY_SUFFIX = ".memory"  # of the socket on which memory is lent
 MAX_PATH_BYTES = 107
 ENDPOINT_VARIABLE = "POOL_ENDPOINT"  # of a client's environment: its pool, where the caller names none
+DEFAULT_NAME = "pool"
+NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+SERVICES = Path("/run")  # only root makes folders here
 
 
 class EndpointInUse(PoolError):
     """A live pool holds the endpoint; the message names its pid."""
 
 
-def default_endpoint(environ: Mapping[str, str], uid: int) -> str:
-    """`pool.sock` in the first of: $XDG_RUNTIME_DIR/pool, $RUNTIME_DIRECTORY, /run/user/UID/pool, /tmp/pool-UID."""
+def endpoints(named: str | None, environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    """Where a client looks for its pool, in this order: at the address alone, or at the two places of a name.
+
+    `named`: by the caller; None: $POOL_ENDPOINT, else the name "pool".
+    """
+    given = named if named is not None else environ.get(ENDPOINT_VARIABLE) or DEFAULT_NAME
+    if NAME.fullmatch(given) is None:
+        return (given,)
+    return tuple(dict.fromkeys((default_endpoint(environ, uid, given), service_endpoint(given))))
+
+
+def default_endpoint(environ: Mapping[str, str], uid: int, name: str = DEFAULT_NAME) -> str:
+    """`NAME.sock` in the first of: $XDG_RUNTIME_DIR/pool, $RUNTIME_DIRECTORY, /run/user/UID/pool, /tmp/pool-UID."""
     if environ.get("XDG_RUNTIME_DIR"):
         folder = Path(environ["XDG_RUNTIME_DIR"], "pool")
     elif environ.get("RUNTIME_DIRECTORY"):
@@ -46,7 +78,28 @@ def default_endpoint(environ: Mapping[str, str], uid: int) -> str:
         folder = Path(f"/run/user/{uid}/pool")
     else:
         folder = Path(f"/tmp/pool-{uid}")
-    return f"ipc://{folder}/pool.sock"
+    return f"ipc://{folder}/{name}.sock"
+
+
+def service_endpoint(name: str = DEFAULT_NAME) -> str:
+    """Of the machine's service, for which systemd has made the folder."""
+    return f"ipc://{SERVICES}/{service_folder(name)}/{name}.sock"
+
+
+def service_folder(name: str) -> str:
+    """Each service has one of its own: systemd removes it when the service ends."""
+    return "pool" if name == DEFAULT_NAME else f"pool-{name}"
+
+
+def obstacle(endpoint: str) -> str:
+    """Why nobody can be reached at an `ipc://` endpoint now; "" where somebody listens."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)  # one that is asked more than it answers would have this wait
+            code = probe.connect_ex(endpoint.removeprefix("ipc://"))
+    except (OSError, ValueError) as error:
+        return str(error)
+    return "" if code in (0, errno.EAGAIN) else os.strerror(code)
 
 
 def ipc_path(endpoint: str) -> Path:
@@ -63,11 +116,18 @@ def ipc_path(endpoint: str) -> Path:
     return Path(path)
 
 
-def prepare_folder(path: Path) -> None:
-    """Makes the socket's folder, 0700; refuses one that another user could have prepared for us."""
+def prepare_folder(path: Path, group: str | None = None) -> None:
+    """Makes the socket's folder, 0700; refuses one that another user could have prepared for us.
+
+    With a `group`, 0711: its sockets alone say who may connect. One that is there already must let others through, and
+    so must those above.
+    """
     folder = path.parent
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+            if group:
+                folder.chmod(0o711)
         status = folder.stat(follow_symlinks=False)
     except OSError as error:
         raise InvalidConfig(f"endpoint folder {folder}: {error.strerror}") from None
@@ -77,6 +137,30 @@ def prepare_folder(path: Path) -> None:
         raise InvalidConfig(f"endpoint folder {folder}: belongs to uid {status.st_uid}, not to uid {os.getuid()}")
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         raise InvalidConfig(f"endpoint folder {folder}: other users may write into it; run chmod 0700 {folder}")
+    shut = [each for each in (folder, *folder.parents) if group and not each.stat().st_mode & 0o011]
+    if shut:
+        right = "open it with chmod, or set [pool] endpoint to a socket in another folder"
+        raise InvalidConfig(f"[pool] group: the members of {group} cannot pass {shut[-1]}; {right}")
+
+
+def group_id(group: str) -> int:
+    """Raises `InvalidConfig` where this machine has no such group."""
+    try:
+        return grp.getgrnam(group).gr_gid
+    except (KeyError, ValueError):
+        right = "write the name of one, such as those that `id` shows"
+        raise InvalidConfig(f"[pool] group: this machine has no group {group!r}; {right}") from None
+
+
+def admit(group: str, *sockets: Path) -> None:
+    """Opens the sockets to a group. REQUIRES that nobody else could have made them."""
+    for path in sockets:
+        try:
+            os.chown(path, -1, group_id(group))
+            path.chmod(0o660)
+        except PermissionError:
+            right = f"add it with `usermod -aG {group}`, and start the pool in a new session"
+            raise InvalidConfig(f"[pool] group: the pool's user is no member of {group}; {right}") from None
 
 
 class EndpointLock:
@@ -102,7 +186,7 @@ class EndpointLock:
                     continue
                 raise EndpointInUse(
                     f"a pool is already running at ipc://{socket_path} (pid {pid or 'unknown'}); `pool stop` ends it,"
-                    " to run a second one, set another endpoint in [pool]"
+                    " `pool start --name NAME` runs a second one"
                 ) from None
             if self._is_current():
                 break

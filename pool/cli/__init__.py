@@ -24,8 +24,8 @@ KEPT = "\n\t"  # an error may have several lines
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
-    *("start", "stop", "restart", "drain", "reload", "load", "unload", "status", "models", "placement", "devices"),
-    *("submit", "check", "explain", "bench", "demo", "systemd", "help"),
+    *("init", "start", "stop", "restart", "drain", "reload", "load", "unload", "status", "models"),
+    *("placement", "devices", "submit", "check", "explain", "bench", "demo", "systemd", "help"),
 )
 _FILES = {"unload": "load"}  # where it is not of the command's name
 

@@ -13,10 +13,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool.cli.explain_key import explain_key
 from pool.cli.failure import CommandFailed
-from pool.cli.options import as_json, config_option, print_json
+from pool.cli.options import CONFIG, as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
-from pool.cli.start import settings_of
+from pool.cli.start import described, settings_of
 from pool.devices import written
 from pool.endpoint import holder, ipc_path
 from pool.plan import Plan, make_plan
@@ -31,13 +32,18 @@ __all__ = ["check", "hints", "slots_table"]
 
 @click.command()
 @config_option
+@click.option("--explain", metavar="KEY", help="Say what a key of the configuration does instead, such as pool.lanes.")
 @as_json
-def check(config: Path | None, as_json: bool) -> None:
+def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     """Read the configuration and print the plan: which model would be served where.
 
-    Starts nothing and imports no TensorFlow. Exit status 0: the pool would start. 2: the configuration is refused.
+    With --explain it only says what a key does, its default and its range. It starts nothing and imports no TensorFlow.
+    Exit status 0: the pool would start. 2: the configuration is refused.
     1: something else that the pool needs is missing.
     """
+    if explain is not None:
+        explain_key(explain, as_json)
+        return
     settings = settings_of(config)
     plan = make_plan(settings, os.environ)
     tensorflow = installed_tensorflow()
@@ -53,7 +59,7 @@ def check(config: Path | None, as_json: bool) -> None:
     if missing:
         raise CommandFailed("this pool would not start: " + "; ".join(missing))
     if not as_json:
-        click.echo(f"\nOK: `pool start{'' if config is None else f' --config {config}'}` would serve this")
+        click.echo(f"\nOK: `pool start{'' if config in (None, CONFIG) else f' --config {config}'}` would serve this")
 
 
 def installed_tensorflow() -> str | None:
@@ -108,7 +114,7 @@ def _print(
     config: Path | None, plan: Plan, servables: dict[str, Servable], tensorflow: str | None, said: Sequence[str]
 ) -> None:
     about = new_table(["", ""])
-    about.add_row("configuration", "the built-in demo" if config is None else str(config))
+    about.add_row("configuration", described(config, plan.settings))
     about.add_row("endpoint", "\n".join((plan.endpoint, *plan.settings.pool.listen)))
     about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))
     about.add_row("lanes", f"{plan.settings.pool.lanes} in each worker")

@@ -1,26 +1,63 @@
 """Options that several commands share, and what they mean."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["IMPATIENT", "as_json", "config_option", "endpoint_option", "input_option", "print_json", "signature_option"]
+from pool.endpoint import NAME
+
+__all__ = [
+    "CONFIG",
+    "IMPATIENT",
+    "as_json",
+    "config_option",
+    "endpoint_option",
+    "input_option",
+    "name_option",
+    "print_json",
+    "signature_option",
+]
 
 # Of a `Client`: a question about what runs is not worth a longer wait for it.
 IMPATIENT: dict[str, Any] = {"connect_timeout": 2.0, "reconnect_timeout": 0.0}
 
 endpoint_option = click.option(
-    "--endpoint", metavar="URL", help="ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else the local pool."
+    "--endpoint",
+    "--name",
+    "endpoint",
+    metavar="URL|NAME",
+    help="The pool: its name, ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else your own, else the machine's.",
 )
+
+
+def _a_name(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and NAME.fullmatch(given) is None:
+        raise click.BadParameter(f"{given!r} is not a name; write letters, digits, '_', '.' and '-'")
+    return given
+
+
+name_option = click.option(
+    "--name", metavar="NAME", callback=_a_name, help="One of several pools; clients give the same --name."
+)
+
+CONFIG = Path("config.toml")
+
+
+def _found(_context: click.Context, _option: click.Parameter, given: Path | None) -> Path | None:
+    """Anything of that name counts: a link to nowhere is a mistake to tell, not a reason to serve the demo."""
+    return CONFIG if given is None and os.path.lexists(CONFIG) else given
+
 
 config_option = click.option(
     "--config",
     "config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A config.toml. Default: serve the built-in demo model.",
+    callback=_found,
+    help="Default: config.toml in this folder, else the built-in demo.",
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

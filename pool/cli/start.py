@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import msgpack
 
 from pool import logs
 from pool.cli.failure import CommandFailed, NoSlotLeft, OwnFault, exit_status
-from pool.cli.options import config_option
-from pool.config import Settings, builtin_settings, demo_folder, load_settings, parse_settings
+from pool.cli.options import config_option, name_option
+from pool.config import Settings, demo_folder, load_settings, parse_settings, with_demo
 from pool.core.actions import PoolStopped
+from pool.endpoint import default_endpoint
 from pool.errors import PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
@@ -25,13 +27,14 @@ from pool.serve import BrokeDown, Service, SlotLog, has_terminal
 from pool.systemd import Notifier
 from pool.wire.codec import packed
 
-__all__ = ["settings_of", "start"]
+__all__ = ["described", "settings_of", "start"]
 
 log = logging.getLogger("pool")
 
 
 @click.command()
 @config_option
+@name_option
 @click.option("--verbose", is_flag=True, help="Log more, and show the fields of each line.")
 @click.option(
     "--log-format",
@@ -41,36 +44,43 @@ log = logging.getLogger("pool")
     help="Format of the log on standard error. json writes one object per line, with all fields.",
 )
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
-def start(config: Path | None, verbose: bool, log_format: str, embedded: int | None) -> None:
+def start(config: Path | None, name: str | None, verbose: bool, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
-    Without --config it serves the built-in demo model. With it, `pool reload` reads the file again. SIGHUP does the
-    same in a pool without a terminal. A pool with a terminal ends when the terminal is closed.
+    A configuration without a model serves the built-in demo; the first line of the log says so. `pool reload` reads the
+    file again. SIGHUP does the same in a pool without a terminal. A pool with a terminal ends when the terminal is
+    closed.
     """
     if embedded is not None:
         _start_embedded(socket.socket(fileno=embedded), verbose)
         return
     with logs.to_stderr(log_format == "json", verbose, os.environ) as for_programs:
         try:
-            _serve(config)
+            _serve(config, name)
         except Exception as error:
             if not for_programs:
                 raise
             sys.exit(_failed(error))
 
 
-def _serve(config: Path | None) -> None:
-    settings = settings_of(config)
+def _serve(config: Path | None, name: str | None) -> None:
+    def place(settings: Settings) -> Settings:
+        """A name is for this pool alone, and the file may be for several."""
+        return settings if name is None else _at(default_endpoint(os.environ, os.getuid(), name), settings)
+
+    settings = place(settings_of(config))
+    about_file = about("configuration", file=None if config is None else str(config.absolute()))
+    log.info("configuration: %s", described(config, settings), extra=about_file)
     plan = make_plan(settings, os.environ)
-    _announce(plan, config)
+    _announce(plan)
 
     def on_ready(serving: int, slots: int) -> None:
         _tell_ready(plan, serving, slots)
-        if config is None:
-            log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
+        if _serves_demo(plan.settings):
+            log.info("next, in another terminal: %s", _next_command(name), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
-    source = Source("the built-in demo") if config is None else _source(config, "")
+    source = Source("the built-in demo") if config is None else _source(config, settings, place)
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
     stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
@@ -101,7 +111,7 @@ def _tell_stopped(stopped: PoolStopped | BrokeDown) -> None:
     log.info("stopped: %s", stopped.reason, extra=about("stopped", reason=stopped.reason))
 
 
-def _next_command() -> str:
+def _next_command(name: str | None) -> str:
     """A line that works when it is typed in the same folder, whether or not the environment is activated."""
     found = shutil.which("pool")
     if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
@@ -112,31 +122,42 @@ def _next_command() -> str:
         program = f"{sys.executable} -m pool"
     image = demo_folder() / "seven.json"
     image = min(image, Path(os.path.relpath(image)), key=lambda path: len(str(path)))
-    return f"{program} submit digits --input pixels=@{image}"
+    return f"{program} submit digits --input pixels=@{image}{'' if name is None else f' --name {name}'}"
 
 
 def settings_of(config: Path | None) -> Settings:
-    """The settings in a file, or the built-in ones. Raises `InvalidConfig`."""
-    return builtin_settings(demo_folder() / "digits") if config is None else load_settings(config)
+    """The settings in a file, or the defaults; with the demo where they have no model. Raises `InvalidConfig`."""
+    return with_demo(Settings() if config is None else load_settings(config), demo_folder() / "digits")
 
 
-def _source(config: Path, endpoint: str) -> Source:
-    """`endpoint`: where the pool is, if the file need not say."""
+def described(config: Path | None, settings: Settings) -> str:
+    """Which configuration it is, and whether the demo is served for want of a model."""
+    if config is None:
+        return "the built-in demo (no --config, and no config.toml in this folder)"
+    return f"{config.absolute()}{' (no [[model]] in it: the built-in demo)' if _serves_demo(settings) else ''}"
+
+
+def _serves_demo(settings: Settings) -> bool:
+    return settings.model == settings_of(None).model
+
+
+def _source(config: Path, settings: Settings, place: Callable[[Settings], Settings]) -> Source:
+    """The file of a pool that began with these settings. `place` says where the pool is.
+
+    The demo never takes the place of models that are served: a file without a model may be half written.
+    """
     path = config.absolute()  # whatever becomes of the working directory
-    return Source(str(config), lambda: _at(endpoint, load_settings(path)))
+    read = settings_of if _serves_demo(settings) else load_settings
+    return Source(str(config), lambda: place(read(path)))
 
 
 def _at(endpoint: str, settings: Settings) -> Settings:
-    if settings.pool.endpoint or not endpoint:
-        return settings
     return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": endpoint})})
 
 
-def _announce(plan: Plan, config: Path | None) -> None:
+def _announce(plan: Plan) -> None:
     extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
-    if config is None:
-        log.info("no --config: serving the built-in demo model `digits`", extra=about("demo_model", model="digits"))
     for note in plan.world.here.notes:
         log.info("%s", note, extra=about("plan_note"))
     SlotLog(plan.devices, plan.placement).planned()
@@ -156,16 +177,17 @@ def _start_embedded(link: socket.socket, verbose: bool) -> None:
 
 
 def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
+    def place(settings: Settings) -> Settings:
+        return settings if settings.pool.endpoint else _at(request["endpoint"], settings)
+
     config = request["config"]
-    if config is None:
-        settings = builtin_settings(demo_folder() / "digits")
-    elif isinstance(config, str):
-        settings = load_settings(Path(config))
-    else:
+    if isinstance(config, dict):
         settings = parse_settings(config, "start(…)", Path(request["base"]))
-    settings = _at(request["endpoint"], settings)
+    else:
+        settings = settings_of(None if config is None else Path(config))
+    settings = place(settings)
     plan = make_plan(settings, os.environ)
-    _announce(plan, None if config is None else Path("start(…)"))
+    _announce(plan)
 
     def on_ready(serving: int, slots: int) -> None:
         _tell_ready(plan, serving, slots)
@@ -176,7 +198,7 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     # The service manager, if there is one, asked for the program and not for its pool.
     source = Source("start(…)")
     if isinstance(config, str):
-        source = _source(Path(config), request["endpoint"])
+        source = _source(Path(config), settings, place)
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
     _tell_stopped(stopped)
 

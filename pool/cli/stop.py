@@ -7,7 +7,7 @@ import click
 
 from pool import Client
 from pool.cli.options import endpoint_option
-from pool.endpoint import ENDPOINT_VARIABLE, default_endpoint, holder, ipc_path
+from pool.endpoint import endpoints, holder, ipc_path
 from pool.errors import DeadlineExceeded, PoolUnreachable
 
 __all__ = ["stop"]
@@ -20,10 +20,10 @@ LOOK_S = 0.05
 @click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait until it is gone.")
 def stop(endpoint: str | None, timeout: float) -> None:
     """Stop the pool after it has finished its jobs. Returns when it is gone."""
-    path = ipc_path(endpoint or os.environ.get(ENDPOINT_VARIABLE) or default_endpoint(os.environ, os.getuid()))
-    pid = holder(path)
-    if pid is None:
-        raise PoolUnreachable(f"no pool runs at ipc://{path}")
+    places = [ipc_path(each) for each in endpoints(endpoint, os.environ, os.getuid())]
+    path, pid = next(((each, pid) for each in places if (pid := holder(each)) is not None), (None, None))
+    if path is None:
+        raise PoolUnreachable(f"no pool runs at {' or '.join(f'ipc://{each}' for each in places)}")
     with Client(f"ipc://{path}", reconnect_timeout=0.0) as client:
         client.stop()
     deadline = time.monotonic() + timeout

@@ -11,11 +11,12 @@ import click
 
 from pool.cli.failure import CommandFailed
 from pool.cli.group import Group
+from pool.cli.options import CONFIG, name_option
 from pool.cli.start import settings_of
-from pool.endpoint import default_endpoint, ipc_path
+from pool.endpoint import ipc_path
 from pool.kept import write_whole
 from pool.plan import make_plan
-from pool.systemd import UNIT_NAME, unit
+from pool.systemd import TEMPLATE_NAME, UNIT_NAME, unit
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -24,7 +25,7 @@ __all__ = ["systemd"]
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 TMP_FOLDERS = (Path("/tmp"), Path("/var/tmp"))
-SERVICE_ENDPOINT = default_endpoint({"RUNTIME_DIRECTORY": "/run/pool"}, 0)
+PATIENCE_S = 120.0  # of a unit for several configurations: each pool asks systemd for the time that its own allows
 
 
 @click.group(cls=Group)
@@ -37,13 +38,12 @@ def _about_unit(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--as", "account", metavar="USER", help="The user that a system service runs as."),
         click.option("--user", "user_unit", is_flag=True, help="Write a service of your own, not a system service."),
+        name_option,
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            default="config.toml",
-            show_default=True,
             metavar="FILE",
-            help="The config.toml that the service serves.",
+            help="What the service serves. Default: config.toml in this folder, or NAME.toml with --name.",
         ),
     ):
         command = option(command)
@@ -52,19 +52,27 @@ def _about_unit(command: Callable[..., None]) -> Callable[..., None]:
 
 @systemd.command("print")
 @_about_unit
-def print_unit(config: Path, user_unit: bool, account: str | None) -> None:
-    """Print the unit. Exit status 2 if the configuration is refused."""
-    click.echo(_text(config, settings_of(config), user_unit, account), nl=False)
+def print_unit(config: Path | None, name: str | None, user_unit: bool, account: str | None) -> None:
+    """Print the unit. Exit status 2 if the configuration is refused.
+
+    With --name it is a template, of which each pool with a name is an instance.
+    """
+    file = _file(config, name)
+    click.echo(_text(file, _settings(file, name), name, user_unit, account), nl=False)
 
 
 @systemd.command()
 @_about_unit
 @click.option("--force", is_flag=True, help="Overwrite another unit of this name.")
-def install(config: Path, user_unit: bool, account: str | None, force: bool) -> None:
-    """Write the unit where systemd finds it, and print the commands to run next. It runs none of them."""
-    settings = settings_of(config)
-    text = _text(config, settings, user_unit, account)
-    path = (_user_folder() if user_unit else SYSTEM_FOLDER) / UNIT_NAME
+def install(config: Path | None, name: str | None, user_unit: bool, account: str | None, force: bool) -> None:
+    """Write the unit where systemd finds it, and print the commands to run next. It runs none of them.
+
+    With --name it is the template pool@.service, which serves NAME.toml of the same folder as pool@NAME.service.
+    """
+    file = _file(config, name)
+    settings = _settings(file, name)
+    text = _text(file, settings, name, user_unit, account)
+    path = (_user_folder() if user_unit else SYSTEM_FOLDER) / (UNIT_NAME if name is None else TEMPLATE_NAME)
     before = _standing(path)
     if before == text.encode():
         click.echo(f"{path} already has this unit")
@@ -76,15 +84,36 @@ def install(config: Path, user_unit: bool, account: str | None, force: bool) -> 
         _write(path, text)
         click.echo(f"wrote {path}")
     systemctl = "systemctl --user" if user_unit else "systemctl"
+    service = path.name if name is None else path.name.replace("@", f"@{name}")
     click.echo("next:")
     click.echo(f"  {systemctl} daemon-reload")
-    # What runs already goes on as it was started.
-    click.echo(f"  {systemctl} {'enable --now' if before is None else 'restart'} {UNIT_NAME}")
-    if not user_unit and not settings.pool.endpoint:
-        click.echo(f"then, as {account}: pool status --endpoint {SERVICE_ENDPOINT}")
+    if before is None or name is not None:
+        click.echo(f"  {systemctl} enable --now {service}")
+    if before is not None:
+        click.echo(f"  {systemctl} restart {service}")  # what runs already goes on as it was started
+    if not settings.pool.endpoint:
+        whose = "" if account is None else f", as {account}"
+        click.echo(f"then{whose}: pool status{'' if name is None else f' --name {name}'}")
 
 
-def _text(config: Path, settings: "Settings", user_unit: bool, account: str | None) -> str:
+def _file(config: Path | None, name: str | None) -> Path:
+    file = config or (CONFIG if name is None else Path(f"{name}.toml"))
+    if name is not None and file.name != f"{name}.toml":
+        raise click.UsageError(f"the template serves NAME.toml: rename {file} to {name}.toml, or leave --name out")
+    if not file.is_file():
+        raise click.UsageError(f"there is no file {file}; name the configuration with --config")
+    return file
+
+
+def _settings(file: Path, name: str | None) -> "Settings":
+    """Of a pool that is where its name says, if it has one."""
+    settings = settings_of(file)
+    if name is None:
+        return settings
+    return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": ""})})
+
+
+def _text(config: Path, settings: "Settings", name: str | None, user_unit: bool, account: str | None) -> str:
     if user_unit == (account is not None):
         raise click.UsageError("give --as USER for a system service, or --user for one of your own")
     if account is not None:
@@ -100,11 +129,13 @@ def _text(config: Path, settings: "Settings", user_unit: bool, account: str | No
         config=path,
         user_unit=user_unit,
         user=account,
-        start_s=policy.longest_start_s(max(1, len(plan.models))),
-        stop_s=policy.longest_stop_s,
+        start_s=policy.longest_start_s(max(1, len(plan.models))) if name is None else PATIENCE_S,
+        stop_s=policy.longest_stop_s if name is None else PATIENCE_S,
         writable=_writable(settings),
         private_tmp=not _uses_tmp(settings, path),
         endpoint=settings.pool.endpoint or None,
+        group=settings.pool.group,
+        template=name is not None,
     )
 
 

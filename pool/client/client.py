@@ -60,7 +60,7 @@ class Client(Replicas):
         reconnect_timeout: float = RECONNECT_S,
         spin_us: int = 0,
     ) -> None:
-        """`endpoint`: "ipc://…" or "tcp://host:port"; None is the local pool's default.
+        """`endpoint`: "ipc://…", "tcp://host:port" or a pool's name; None: as `pool.endpoint.endpoints` says.
 
         `connect_timeout`: how many seconds to look for a pool at first; `reconnect_timeout`: for one that was lost.
         After that, jobs end in `PoolUnreachable`. With a `reconnect_timeout` of 0 they end as soon as it is lost.

@@ -49,7 +49,7 @@ class Connection:
 
         Raises `PoolUnreachable` where the process has no descriptor or no thread left for it.
         """
-        self._endpoint = peer.endpoint
+        self._peer = peer
         self._questions = itertools.count(1)
         self._outbox: deque[Job | Withdrawal | Message] = deque()
         self._requests: dict[int, Wait] = {}
@@ -223,7 +223,7 @@ class Connection:
         finally:
             self._requests.pop(request, None)
         if wait.outcome is None:
-            raise PoolUnreachable(f"the pool at {self._endpoint} did not answer {what!r} within {timeout_s:g} s")
+            raise PoolUnreachable(f"the pool at {self._peer.endpoint} did not answer {what!r} within {timeout_s:g} s")
         if isinstance(wait.outcome, PoolError):
             raise wait.outcome
         return wait.outcome[0]

@@ -120,6 +120,12 @@ class Dialogue:
     def prepare(self, context: SharedContext, now: float) -> None:
         """Connects, where there is no connection and it is time to look for a pool. Raises `PoolUnreachable`."""
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
+            if self._outage.is_first:
+                found = self._peer.find()
+                self._outage.tried(self._peer.tried)
+                if not found:
+                    self._outage.look_again(now)
+                    return
             self._peer.check()
             self._channel = context.channel(self._peer.endpoint, self._sources)
             self._send(wire.Open(self._name))

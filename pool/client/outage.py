@@ -16,6 +16,7 @@ __all__ = ["Outage", "PoolAway"]
 
 FIRST_PAUSE_S = 0.05  # while nobody listens, libzmq tries ten times a second by itself
 LONGEST_PAUSE_S = 2.0
+LOOK_S = 0.1  # as often as libzmq tries
 STEADY_S = 5.0  # a pool that was lost sooner is returned to more slowly
 
 
@@ -53,6 +54,19 @@ class Outage:
         self._chance = chance
         self._pause_s = pause_s
         self.next_try = now if lost is None else now + pause_s * chance()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no pool has been there yet."""
+        return self._lost is None
+
+    def tried(self, where: str) -> None:
+        """For the error: the pool is looked for in more than one place."""
+        self._endpoint = where
+
+    def look_again(self, now: float) -> None:
+        """Nobody listens in any of them."""
+        self.next_try = now + LOOK_S
 
     @property
     def until(self) -> float:

@@ -3,11 +3,11 @@
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pool.client.trust import check_folder
-from pool.endpoint import ENDPOINT_VARIABLE, MEMORY_SUFFIX, default_endpoint
+from pool.endpoint import MEMORY_SUFFIX, SERVICES, endpoints, obstacle
 from pool.errors import InvalidInput
 
 __all__ = ["CONNECT_S", "RECONNECT_S", "Peer"]
@@ -19,17 +19,19 @@ RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long befo
 _ENDPOINT = re.compile(r"ipc://.+|tcp://.+:\d+", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Peer:
     """`connect_timeout_s`: for a pool that has not been there; `reconnect_timeout_s`: for one that was, 0.0 not at all.
 
-    `is_default`: nobody has named the endpoint.
+    `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
+    given its address, the user's own pool first.
     """
 
     endpoint: str
     connect_timeout_s: float = CONNECT_S
     reconnect_timeout_s: float = RECONNECT_S
-    is_default: bool = False
+    sought: tuple[str, ...] = ()
+    _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, endpoint: str | None, connect_timeout: float, reconnect_timeout: float) -> "Peer":
@@ -37,11 +39,10 @@ class Peer:
         for name, seconds in (("connect_timeout", connect_timeout), ("reconnect_timeout", reconnect_timeout)):
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"{name} is {seconds}; give seconds")
-        named = endpoint if endpoint is not None else os.environ.get(ENDPOINT_VARIABLE) or None
-        where = default_endpoint(os.environ, os.getuid()) if named is None else named
-        if _ENDPOINT.fullmatch(where) is None:  # a `TypeError` for what is no text
-            raise InvalidInput(f"{where!r:.200} is no endpoint; give ipc://PATH or tcp://HOST:PORT")
-        return cls(where, connect_timeout, reconnect_timeout, is_default=named is None)
+        first, *others = endpoints(endpoint, os.environ, os.getuid())
+        if _ENDPOINT.fullmatch(first) is None:
+            raise InvalidInput(f"{first!r:.200} is no endpoint; give ipc://PATH, tcp://HOST:PORT or a pool's name")
+        return cls(first, connect_timeout, reconnect_timeout, (first, *others) if others else ())
 
     @property
     def longest_timeout_s(self) -> float:
@@ -52,7 +53,24 @@ class Peer:
         """Of the socket where a pool on this machine lends memory."""
         return Path(self.endpoint.removeprefix("ipc://") + MEMORY_SUFFIX)
 
+    def find(self) -> bool:
+        """Whether there is an endpoint to connect to: of those where it may be, the first where somebody listens."""
+        for each in self.sought:
+            self._obstacles[each] = obstacle(each)
+            if not self._obstacles[each]:
+                self.endpoint = each
+                return True
+        return not self.sought
+
+    @property
+    def tried(self) -> str:
+        """Where it was looked for, and why it was not found there."""
+        found = [f"{each} ({why or 'no answer'})" for each, why in self._obstacles.items()]
+        return " or ".join(found) or self.endpoint
+
     def check(self) -> None:
         """Raises `PoolUnreachable` where what listens there must not be trusted with jobs."""
-        if self.is_default:
-            check_folder(self.endpoint)
+        if self.sought:
+            check_folder(Path(self.sought[0].removeprefix("ipc://")).parent, self.sought[0])
+        if self.endpoint in self.sought[1:]:
+            check_folder(SERVICES, self.endpoint)  # whoever may make folders there may make that of a service

@@ -9,13 +9,12 @@ from pool.errors import PoolUnreachable
 __all__ = ["check_folder"]
 
 
-def check_folder(endpoint: str) -> None:
-    """Raises `PoolUnreachable` where another user could have put a socket at this `ipc://` endpoint.
+def check_folder(folder: Path, endpoint: str) -> None:
+    """Raises `PoolUnreachable` where another user could have put something into the folder of an `ipc://` endpoint.
 
     The default one may lie in /tmp, where anybody can make the folder first and would be sent our jobs. The pool's
     side holds the same: `pool.endpoint.prepare_folder`. Makes nothing; a folder that is missing is no danger.
     """
-    folder = Path(endpoint.removeprefix("ipc://")).parent
     try:
         status = folder.stat(follow_symlinks=False)
     except FileNotFoundError:

@@ -5,7 +5,8 @@ file, line, key and what would be right. It never looks at a device or a model's
 """
 
 from pool.config.demo import demo_folder
-from pool.config.load import builtin_settings, load_settings, parse_settings
+from pool.config.load import load_settings, parse_settings, with_demo
+from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
 
-__all__ = ["Settings", "builtin_settings", "demo_folder", "load_settings", "parse_settings"]
+__all__ = ["RENAMED", "Settings", "demo_folder", "load_settings", "parse_settings", "with_demo"]

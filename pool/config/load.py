@@ -16,7 +16,7 @@ from pool.config.settings import ModelSection, Settings
 from pool.config.source import TomlSource
 from pool.errors import InvalidConfig
 
-__all__ = ["builtin_settings", "load_settings", "parse_settings"]
+__all__ = ["load_settings", "parse_settings", "with_demo"]
 
 
 def load_settings(path: Path) -> Settings:
@@ -43,9 +43,12 @@ def parse_settings(data: Mapping[str, object], where: str, base: Path) -> Settin
     return _settings(data, where, base, None)
 
 
-def builtin_settings(demo_path: Path) -> Settings:
-    """What a pool without a configuration serves: the demo model `digits`."""
-    return Settings(model=(ModelSection(name="digits", path=str(demo_path.absolute())),))
+def with_demo(settings: Settings, demo_path: Path) -> Settings:
+    """The same; one without a model serves the demo model `digits`."""
+    if settings.model:
+        return settings
+    demo = ModelSection(name="digits", path=str(demo_path.absolute()))
+    return settings.model_copy(update={"model": (demo,)})
 
 
 def _settings(data: Mapping[str, object], where: str, base: Path, text: str | None) -> Settings:

@@ -81,6 +81,7 @@ def _is_loopback(address: str) -> bool:
 class PoolSection(Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
+    `group`: whose members, too, may connect to the endpoint; "off", None: none.
     `workers_per_device`: so many slots a device, each with all that is placed there.
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
@@ -90,6 +91,7 @@ class PoolSection(Section):
     """
 
     endpoint: Annotated[str | None, _OrAuto] = None
+    group: Annotated[str | None, or_word("off")] = None
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1

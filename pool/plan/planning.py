@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pool.core import ModelPolicy, Policy, Versions
 from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, share_cores, used_devices
-from pool.endpoint import default_endpoint, ipc_path
+from pool.endpoint import default_endpoint, group_id, ipc_path
 from pool.errors import InvalidConfig
 from pool.kept import state_folder
 from pool.plan.copies import fill
@@ -54,6 +54,8 @@ def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery 
     found = choose_all(settings)
     endpoint = settings.pool.endpoint or default_endpoint(environ, os.getuid())
     ipc_path(endpoint)
+    if settings.pool.group:
+        group_id(settings.pool.group)
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
     cores = frozenset(os.sched_getaffinity(0))
     here = Here(tuple(devices), tuple(notes), endpoint, _state(settings, environ), cores)

@@ -34,7 +34,7 @@ READ_S = 8.0  # a client waits longer for its answer
 Answer: TypeAlias = Callable[[dict[str, Any] | Refused], None]
 """Takes it to who has asked."""
 
-NO_FILE = "this pool was not started with `pool start --config FILE`, so there is no file to read again"
+NO_FILE = "this pool was started without a configuration file, so there is no file to read again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ __all__ = ["Admin"]
 log = logging.getLogger("pool")
 
 SLOT = "slot:"  # and its number, in place of a job's
+OWNERS_ONLY = "only at the local endpoint, from the pool's own user"
 ROLLING = "rolling"  # after a slot's number: one of many that are restarted in turn
 
 
@@ -81,15 +82,15 @@ class Admin:
                 self._front.reply(question, self._explain_slot(question))
             case "explain":
                 self._front.reply(question, self._explain(question.about))
-            case "restart" | "drain" if question.local:
+            case "restart" | "drain" if question.is_owner:
                 self._front.reply(question, self._change_slot(question))
-            case "stop" if question.local:
+            case "stop" if question.is_owner:
                 self._front.reply(question)
                 self._feed(StopAsked("a client requested it"))
-            case "reload" | "load" | "unload" if question.local:
+            case "reload" | "load" | "unload" if question.is_owner:
                 self._reload(question.what, question.about, partial(self._front.reply, question))
             case "restart" | "drain" | "stop" | "reload" | "load" | "unload":
-                raise Refused(f"{question.what} is accepted only at the local endpoint", Fault.NOT_ALLOWED)
+                raise Refused(f"{question.what} is accepted {OWNERS_ONLY}", Fault.NOT_ALLOWED)
             case other:
                 raise Refused(f"this pool does not know how to answer {other!r:.40}", Fault.NOT_UNDERSTOOD)
 
@@ -123,8 +124,8 @@ class Admin:
     def _explain_slot(self, question: Question) -> dict[str, Any]:
         """A worker's output may have anything in it, so it is told to this machine alone."""
         asked, slots = question.about.removeprefix(SLOT), self._machine.fleet.slots
-        if not question.local:
-            raise Refused("crash reports are shown only at the local endpoint", Fault.NOT_ALLOWED)
+        if not question.is_owner:
+            raise Refused(f"crash reports are shown {OWNERS_ONLY}", Fault.NOT_ALLOWED)
         if not (_is_number(asked) and int(asked) < len(slots)):
             raise Refused(f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
         number, now = int(asked), time.monotonic()

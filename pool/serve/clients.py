@@ -29,11 +29,13 @@ class Client:
     """`name`: its number, as bytes. `owed`: the jobs that it has no answer to, and where each lies in segments.
 
     `comparing`: those of them that are compared with quarantined ones first. `terms`: the last that it was told of.
+    `is_owner`: it is the pool's own user's, or root's, by the Unix socket.
     """
 
     name: bytes
     address: Address
     terms: Opened
+    is_owner: bool = False
     calls: Calls = field(default_factory=Calls)
     owed: dict[int, JobRegions | None] = field(default_factory=dict)
     comparing: dict[int, Reading] = field(default_factory=dict)

@@ -8,6 +8,7 @@ own; its routing id is nobody's to know.
 
 import contextlib
 import logging
+import os
 import socket
 import time
 from collections import Counter, deque
@@ -107,6 +108,7 @@ class Front:
         self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
+        self._owners = {os.getuid(), 0}
         self._clients = Clients(SILENCE_S, opened)
         self._shared_memory = shared_memory
         self._turn = turn
@@ -132,7 +134,8 @@ class Front:
         self._outboxes.adopt(most_replies, credit_bytes)
 
     def bind_local(self, path: Path) -> None:
-        """Opens the Unix socket, for this user alone. The caller holds the lock, so a file there is stale."""
+        """Opens the Unix socket, for this user alone until it is opened to a group: its members, too, may submit and
+        ask, not stop the pool. The caller holds the lock, so a file there is stale."""
         self._bind(gate.local(path), f"ipc://{path}", local=True)
 
     def lend(self, path: Path) -> None:
@@ -264,6 +267,7 @@ class Front:
             message = envelope.message
             if client is None:
                 client = self._clients.find(address)
+                client.is_owner = self._local[address[0]] and gate.uid_of(frames[0]) in self._owners
             self._clients.heard(client, now)
             if self._turn.instant > now + LOOK_S:  # it need not be told with each message
                 self._turn.by(now + LOOK_S)
@@ -275,7 +279,7 @@ class Front:
             if envelope.instance != self._instance:
                 raise BadFrame("this message is for another instance of the pool, which has ended")
             if type(message) is wire.Submit:
-                return self._submitted(client, message, envelope.payload, frames, self._local[address[0]], now)
+                return self._submitted(client, message, envelope.payload, frames, now)
             return self._event(client, message)
         except BadFrame as error:
             self._refuse(address, str(error))
@@ -317,7 +321,7 @@ class Front:
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
-                question = Question(client.name, request, what, about, self._is_local(client))
+                question = Question(client.name, request, what, about, client.is_owner)
                 self._turn.soon()
                 if not self._questions.add(question):
                     why = f"{MOST_WAITING} questions of this client already wait for answers"
@@ -345,11 +349,10 @@ class Front:
         submit: wire.Submit,
         buffers: Sequence[Whole],
         frames: Sequence[zmq.Frame],
-        local: bool,
         now: float,
     ) -> Arrival | None:
         try:
-            call = client.calls.of(submit, local)
+            call = client.calls.of(submit, client.is_owner)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None

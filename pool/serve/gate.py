@@ -23,7 +23,7 @@ from pool.logs import about
 from pool.loop import Loop, descriptors
 from pool.serve.refusals import count
 
-__all__ = ["Gate", "Gates", "local", "loopback"]
+__all__ = ["Gate", "Gates", "local", "loopback", "uid_of"]
 
 log = logging.getLogger("pool.gate")
 
@@ -174,6 +174,18 @@ def local(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return listener
+
+
+def uid_of(frame: zmq.Frame) -> int | None:
+    """Whose process it was that connected, as the kernel says of a Unix socket; None for any other.
+
+    libzmq writes `HOST:UID:GID:PID`.
+    """
+    try:
+        uid = str(frame.get("Peer-Address")).split(":")[-3]
+    except (zmq.ZMQError, IndexError):
+        return None
+    return int(uid) if uid.isdecimal() else None
 
 
 def loopback(endpoint: str) -> tuple[socket.socket, str]:

@@ -13,13 +13,13 @@ MOST_WAITING = 16  # of one client
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An ASK; answered with `Front.reply`."""
+    """An ASK; answered with `Front.reply`. `is_owner`: who asks may also change what runs."""
 
     client: bytes
     request: int
     what: str
     about: str
-    local: bool
+    is_owner: bool
 
 
 class Questions:

@@ -41,7 +41,7 @@ from pool.core.events import (
 )
 from pool.core.fleet import SlotState
 from pool.devices import GpuMonitor
-from pool.endpoint import MEMORY_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.endpoint import MEMORY_SUFFIX, WORKERS_SUFFIX, EndpointLock, admit, ipc_path, prepare_folder
 from pool.kept import KeptJob, Quarantine
 from pool.logs import about
 from pool.loop import Doorbell, Loop, Watch, descriptors
@@ -164,7 +164,7 @@ class Service:
         """
         path = ipc_path(self._plan.endpoint)
         workers_path, memory_path = (path.with_name(path.name + suffix) for suffix in (WORKERS_SUFFIX, MEMORY_SUFFIX))
-        prepare_folder(path)
+        prepare_folder(path, self._plan.settings.pool.group)
         descriptors.allow_all()
         # The signals come first and go last: none may end this process between a file and its removal.
         with SignalPipe(self._signals) as pipe:
@@ -228,6 +228,8 @@ class Service:
             try:
                 self._front.bind_local(path)
                 self._front.lend(memory_path)
+                if group := self._plan.settings.pool.group:
+                    admit(group, path, memory_path)
                 for endpoint in self._plan.settings.pool.listen:
                     self._front.bind_remote(endpoint)
                 try:

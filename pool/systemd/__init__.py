@@ -5,6 +5,6 @@ never starts a service itself.
 """
 
 from pool.systemd.notify import Notifier
-from pool.systemd.unit import UNIT_NAME, unit
+from pool.systemd.unit import TEMPLATE_NAME, UNIT_NAME, unit
 
-__all__ = ["UNIT_NAME", "Notifier", "unit"]
+__all__ = ["TEMPLATE_NAME", "UNIT_NAME", "Notifier", "unit"]

@@ -1,13 +1,17 @@
-"""The text of `tf-worker-pool.service`. Pure: what stands in it is given, nothing is looked up."""
+"""The text of `tf-worker-pool.service`, or of `pool@.service`, of which each pool with a name is an instance.
+
+Pure: what stands in it is given, nothing is looked up.
+"""
 
 import math
 from collections.abc import Sequence
 
 from pool.errors import InvalidConfig
 
-__all__ = ["UNIT_NAME", "unit"]
+__all__ = ["TEMPLATE_NAME", "UNIT_NAME", "unit"]
 
 UNIT_NAME = "tf-worker-pool.service"
+TEMPLATE_NAME = "pool@.service"  # `pool@NAME.service` is an instance
 
 MARGIN_S = 10.0  # for what the pool does before its first worker and after its last: imports, files, the exit itself
 
@@ -30,7 +34,6 @@ RestartPreventExitStatus=2
 WatchdogSec=30
 # The kernel kills a worker. The pool answers its jobs and starts another, so the service goes on.
 OOMPolicy=continue
-SyslogIdentifier=pool
 # The pool limits what it logs of each worker. The journal's own limit would also drop the pool's lines.
 LogRateLimitIntervalSec=0
 UMask=0077
@@ -53,14 +56,14 @@ SystemCallErrorNumber=EPERM
 
 _FOLDERS = """\
 # The pool listens in $RUNTIME_DIRECTORY and keeps the inputs of deadly jobs in $STATE_DIRECTORY.
-RuntimeDirectory=pool
-RuntimeDirectoryMode=0700
-StateDirectory=pool
+RuntimeDirectory={folder}
+RuntimeDirectoryMode={mode}
+StateDirectory={folder}
 StateDirectoryMode=0700
 # Compiled kernels outlive the pool: without a cache each start on a new GPU takes minutes.
-CacheDirectory=pool
+CacheDirectory={folder}
 CacheDirectoryMode=0700
-Environment=CUDA_CACHE_PATH=%C/pool
+Environment=CUDA_CACHE_PATH=%C/{folder}
 """
 
 _ISOLATED = """\
@@ -103,6 +106,8 @@ def unit(
     writable: Sequence[str] = (),
     private_tmp: bool = True,
     endpoint: str | None = None,
+    group: str | None = None,
+    template: bool = False,
 ) -> str:
     """A unit that runs `executable -P -m pool start --config config`.
 
@@ -112,20 +117,24 @@ def unit(
     pool's start and end may take; a margin is added. `user`: whom a system unit runs as, None: root. `writable`:
     folders outside of systemd's own that the pool writes into. `private_tmp`: whether the service has a /tmp of its
     own. `endpoint`: where the pool is to be asked to reload, None: where a pool of this service is by default.
+    `group`: whose members may connect; None: nobody else. `template`: for each NAME whose configuration is
+    `NAME.toml` in the folder of `config`.
 
     Raises `InvalidConfig` for a path or name that cannot be said in a unit.
     """
-    command = f"{_program(executable)} -P -m pool start --config {_argument(config)}"
-    asked = "" if endpoint is None else f" --endpoint {_argument(endpoint)}"
+    folder, served, asked = "pool", _argument(config), "" if endpoint is None else f" --endpoint {_argument(endpoint)}"
+    if template:
+        file = "%i.toml".join(_argument(f"{config.rpartition('/')[0]}/%i.toml").rsplit("%%i.toml", 1))
+        folder, served, asked = "pool-%i", f"{file} --name %i", " --name %i"
     service = [
         "Type=notify\nNotifyAccess=main\n",
         # `-P`: what lies in the working directory must not stand in for the pool.
-        f"ExecStart={command}\n",
+        f"ExecStart={_program(executable)} -P -m pool start --config {served}\n",
         # Not `kill -HUP`: so `systemctl reload` waits for the answer, and fails with its reason.
         f"ExecReload={_program(executable)} -P -m pool reload{asked}\n",
         f"# Importing, loading and warming up, as [health] allows.\nTimeoutStartSec={_whole(start_s)}\n",
         f"# Draining, then the workers' ends.\nTimeoutStopSec={_whole(stop_s)}\n",
-        _RUNNING,
+        f"{_RUNNING}SyslogIdentifier={folder}\n",
     ]
     if user_unit:
         # RuntimeDirectory is not set: the pool makes the same folder itself, and the manager would remove it from under
@@ -137,7 +146,8 @@ def unit(
         about = "After=network.target nvidia-persistenced.service\n"
         confined = [
             f"User={_name(user)}\n" if user is not None else "",
-            _FOLDERS,
+            f"# Its members may connect.\nSupplementaryGroups={_name(group)}\n" if group else "",
+            _FOLDERS.format(folder=folder, mode="0711" if group else "0700"),
             _CONFINED,
             _ISOLATED,
             _tmp(private_tmp),
@@ -147,7 +157,7 @@ def unit(
         target = "multi-user.target"
     return (
         "# Written by `pool systemd`.\n"
-        f"[Unit]\nDescription=TensorFlow worker pool\n{about}{_START_LIMIT}\n"
+        f"[Unit]\nDescription=TensorFlow worker {folder.replace('-', ' ')}\n{about}{_START_LIMIT}\n"
         f"[Service]\n{''.join(service)}{''.join(confined)}\n"
         f"[Install]\nWantedBy={target}\n"
     )

@@ -23,6 +23,7 @@ __all__ = [
     "holds_saved_model",
     "is_whole",
     "look",
+    "may_be_model",
     "misfit",
 ]
 
@@ -67,11 +68,11 @@ _FORMATS = {
     ".hdf5": Format.KERAS,
 }
 _SERVED = "a SavedModel's folder, a .pb, .pbtxt, .meta, .keras or .h5"
+_CHECKPOINT = (".index", ".ckpt")
 _OTHERS = {
     ".tflite": "a TensorFlow Lite model, which is not served here: give the SavedModel it was converted from",
     ".onnx": "an ONNX model, which is not served here: give a SavedModel folder",
-    ".index": "a part of a checkpoint: give its .meta file, which has the graph",
-    ".ckpt": "a part of a checkpoint: give its .meta file, which has the graph",
+    **dict.fromkeys(_CHECKPOINT, "a part of a checkpoint: give its .meta file, which has the graph"),
     ".pt": "a PyTorch model, which is not served here: give a SavedModel folder",
     ".pth": "a PyTorch model, which is not served here: give a SavedModel folder",
 }
@@ -93,6 +94,12 @@ def look(path: str) -> ModelFiles:
         newer = tuple(version.folder.name for version in versions if version > chosen)
         return ModelFiles(Format.SAVED_MODEL, chosen.folder, chosen.number, newer)
     raise NotServed(_other_folder(model, names))
+
+
+def may_be_model(name: str) -> bool:
+    """Whether `look` has more to say of a file of this name than that it is none; a checkpoint is its .meta file."""
+    suffix = _suffix(name).lower()
+    return suffix in _FORMATS or (suffix in _OTHERS and suffix not in _CHECKPOINT)
 
 
 def checkpoint_prefix(meta_graph: Path) -> str:

@@ -43,8 +43,9 @@ SESSION_SIGNATURES = frozenset((RUN, WRITING_RUN, REMOTE_RUN, PRIVATE_RUN, OPEN,
 KEEPS_STATE = frozenset((WRITING_RUN, PRIVATE_RUN))
 """A run that may have started is never repeated, whatever model it is of."""
 LOCAL_ONLY = frozenset((WRITING_RUN, PRIVATE_RUN, OPEN))
-"""Most graphs of TensorFlow 1 can write a checkpoint to any path that they are fed: not for whoever comes over TCP."""
-OVER_TCP = "over TCP a session cannot run graphs that write state or read files"
+"""Most graphs of TensorFlow 1 can write a checkpoint to any path that they are fed: not for another user, and whoever
+comes over TCP may be one."""
+OVER_TCP = "over TCP a session cannot run graphs that write state or read files, nor can another user's"
 
 SESSION = ":session"
 TRACE_LEVEL = ":trace_level"  # an input: TensorFlow's number of a `RunOptions.TraceLevel`

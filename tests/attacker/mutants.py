@@ -88,8 +88,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "client = self.clients.get(route)\n        return None if client is None else client.jobs.get(number)",
         "return next((each.jobs[number] for each in self.clients.values() if number in each.jobs), None)",
     ),
-    "who may stop the pool": Mutant(ADMIN, 'case "stop" if question.local:', 'case "stop":'),
-    "who may restart a slot": Mutant(ADMIN, 'case "restart" | "drain" if question.local:', 'case "restart" | "drain":'),
+    "who may stop the pool": Mutant(ADMIN, 'case "stop" if question.is_owner:', 'case "stop":'),
+    "who may restart a slot": Mutant(
+        ADMIN, 'case "restart" | "drain" if question.is_owner:', 'case "restart" | "drain":'
+    ),
     "who may write": Mutant(CALLS, "if names.signature in LOCAL_ONLY and not local", "if False"),
     "a slot's number": Mutant(ADMIN, "if not _is_number(asked):"),
     # --- memory that is lent

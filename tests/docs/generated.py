@@ -223,6 +223,7 @@ _SPECIAL = {  # what only code checks
     ("model", "advanced.tolerance"): '`"auto"` or number between 0 and 1',
     ("model", "versions"): '`"newest"`, `"all"` or list of numbers',
     ("model", "labels"): "table of numbers",
+    ("pool", "group"): '`"off"` or text',
     ("model", "handler"): '`"off"` or text, `module:Class`',
     ("model", "handler_path"): '`"auto"` or text',
     ("model", "handler_options"): "table",

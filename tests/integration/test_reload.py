@@ -79,6 +79,25 @@ def test_bounds_and_scheduling_are_felt_by_the_next_job(tmp_path: Path) -> None:
         assert reload(pool).stdout == "nothing changed\n"
 
 
+def test_a_models_own_bounds_are_lifted(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    model = f'[[model]]\nname = "told"\npath = "stub:counter?{ledger.path}"\n'
+    bound = stub_config("lanes = 1", models=f'{model}max_jobs = 1\nmax_bytes = "1MiB"\n')
+    with pool_process(bound) as pool, pool.client() as client:
+        with ledger.occupied(client, "told") as running:
+            with pytest.raises(errors.Overloaded, match="max_jobs"):
+                client.run("told", 1, signature="add")
+            lifted = bound.replace("max_jobs = 1", 'max_jobs = "unlimited"').replace('"1MiB"', '"unlimited"')
+            pool.config.write_text(lifted.replace("@endpoint@", pool.endpoint))
+            assert reload(pool).stdout.splitlines() == [
+                "[[model]] told max_jobs: 1 → unlimited",
+                "[[model]] told max_bytes: 1MiB → unlimited",
+            ]
+            further = [client.submit("told", 1, signature="add") for _ in range(5)]
+            eventually(lambda: client.status().queue.jobs == 6)
+        assert [future.exception(20) for future in [running, *further]] == [None] * 6
+
+
 def test_a_client_that_is_connected_hears_of_the_default_timeout(pool: PoolProcess) -> None:
     with pool.client() as client:
         assert client.run("rows", ONE, signature="double")

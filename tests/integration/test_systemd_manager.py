@@ -145,3 +145,23 @@ def test_a_manager_starts_reloads_and_stops_the_pool(manager: Manager) -> None:
     assert manager.systemctl("stop", UNIT_NAME).returncode == 0
     assert (manager.shown("ActiveState"), manager.shown("Result")) == ("inactive", "success")
     assert manager("ls", f"{RUN}/pool").stdout == ""
+
+
+def test_a_manager_runs_two_instances_of_one_template(manager: Manager) -> None:
+    for name, model in (("a", "rows"), ("b", "echo")):
+        config = manager.folder / f"{name}.toml"
+        config.write_text(CONFIG.replace("rows", model))
+        installed = manager.pool("systemd", "install", "--user", "--name", name, "--config", str(config))
+        assert installed.returncode == 0, installed.stderr
+        assert manager.systemctl("daemon-reload").returncode == 0
+        started = manager.systemctl("start", f"pool@{name}.service")
+        assert started.returncode == 0, manager.systemctl("status", f"pool@{name}.service").stdout
+    for name, model in (("a", "rows"), ("b", "echo")):
+        (slot,) = json.loads(manager.pool("status", "--json", "--name", name).stdout)["slots"]
+        assert slot["models"] == [model]
+    (manager.folder / "a.toml").write_text(CONFIG + "[queue]\nmax_jobs = 0\n")
+    assert manager.systemctl("reload", "pool@a.service").returncode != 0, "its own file is refused"
+    assert manager.systemctl("reload", "pool@b.service").returncode == 0
+    assert manager.systemctl("stop", "pool@a.service").returncode == 0
+    assert manager.pool("status", "--name", "a").returncode == 1
+    assert manager.pool("status", "--name", "b").returncode == 0

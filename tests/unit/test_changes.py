@@ -153,6 +153,7 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
     }
     assert unknown == {
         "pool endpoint",
+        "pool group",
         "pool listen",
         "pool devices",
         "pool workers_per_device",

@@ -143,7 +143,7 @@ def test_each_kind_has_its_options_alone(kind: str) -> None:
     own["--warmup"] = ["run", "sweep", "open-loop"]
     for option, kinds in own.items():
         assert (f" {option} " in done.out) == (kind in kinds), option
-    for option in ("--input-data", "--clients", "--csv", "--json", "--duration", "--endpoint"):
+    for option in ("--input-data", "--clients", "--csv", "--json", "--duration", "--endpoint, --name"):
         assert f" {option} " in done.out
 
 

@@ -21,10 +21,10 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_missing_folder_and_an_own_one_are_fine(tmp_path: Path) -> None:
-    check_folder(f"ipc://{tmp_path}/none/pool.sock")
+    check_folder(tmp_path / "none", "ipc:///none/pool.sock")
     assert not (tmp_path / "none").exists()
     tmp_path.chmod(0o700)
-    check_folder(f"ipc://{tmp_path}/pool.sock")
+    check_folder(tmp_path, "ipc:///pool.sock")
 
 
 def test_another_users_folder_is_refused(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,8 @@ def test_a_folder_that_was_opened_to_others_while_the_pool_was_away_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is sent again to whoever listens there by then."""
-    monkeypatch.setattr("pool.client.peer.default_endpoint", lambda *_: f"ipc://{tmp_path}/p.sock")
+    places = f"ipc://{tmp_path}/p.sock", f"ipc://{tmp_path}/none/p.sock"
+    monkeypatch.setattr("pool.client.peer.endpoints", lambda *_: places)
     tmp_path.chmod(0o700)
     first = FakePool(tmp_path, b"1" * 8)
     with Client() as client:

@@ -1,9 +1,12 @@
 """Where a pool listens, and that exactly one does."""
 
+import grp
 import os
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,11 @@ from pool.endpoint import (
     WORKERS_SUFFIX,
     EndpointInUse,
     EndpointLock,
+    admit,
     default_endpoint,
     holder,
     ipc_path,
+    obstacle,
     prepare_folder,
 )
 from pool.errors import InvalidConfig
@@ -281,3 +286,70 @@ def test_a_lock_file_that_cannot_be_made_is_told_in_one_line(path: Path) -> None
         EndpointLock(path)
     with pytest.raises(InvalidConfig, match="No such file or directory"):
         EndpointLock(path.parent / "missing" / "pool.sock")
+
+
+# --- a group ----------------------------------------------------------------------------------------------------
+
+OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that others may pass, as pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="pt-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+def test_a_folder_is_made_so_that_a_group_may_pass_and_nobody_may_look(open_folder: Path) -> None:
+    folder = open_folder / "pool"
+    old = os.umask(0o077)  # as in the unit
+    try:
+        prepare_folder(folder / "pool.sock", OWN_GROUP)
+    finally:
+        os.umask(old)
+    assert mode(folder) == 0o711
+    prepare_folder(folder / "pool.sock", OWN_GROUP)
+
+
+@pytest.mark.parametrize("shut", ["pool", "."])
+def test_a_folder_that_the_group_cannot_pass_is_told_and_let_be(open_folder: Path, shut: str) -> None:
+    folder = open_folder / "pool"
+    folder.mkdir(0o711)
+    (open_folder / shut).chmod(0o700)
+    with pytest.raises(InvalidConfig, match=f"the members of {OWN_GROUP} cannot pass {open_folder / shut};"):
+        prepare_folder(folder / "pool.sock", OWN_GROUP)
+    assert mode(open_folder / shut) == 0o700
+    prepare_folder(folder / "pool.sock")
+
+
+def test_the_sockets_are_the_groups_too(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).touch(0o600)
+    admit(OWN_GROUP, tmp_path / "a", tmp_path / "b")
+    assert {(mode(tmp_path / name), (tmp_path / name).stat().st_gid) for name in ("a", "b")} == {(0o660, os.getgid())}
+
+
+def test_a_group_that_is_not_there_is_told(tmp_path: Path) -> None:
+    for name in ("no-such-group", "a\0b"):
+        with pytest.raises(InvalidConfig, match="this machine has no group"):
+            admit(name, tmp_path / "a")
+
+
+# --- whether somebody listens -----------------------------------------------------------------------------------
+
+
+def test_who_listens_and_who_does_not(path: Path) -> None:
+    assert obstacle(f"ipc://{path}") == "No such file or directory"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert obstacle(f"ipc://{path}") == "Connection refused"
+        listener.listen(0)
+        assert [obstacle(f"ipc://{path}") for _ in range(5)] == [""] * 5, "nor if it is too busy to answer"
+    assert obstacle(f"ipc://{path}") == "Connection refused"
+    assert obstacle(f"ipc://{path}{'x' * 120}") == "AF_UNIX path too long"
+    assert obstacle("ipc:///a\0b") != ""

@@ -16,7 +16,7 @@ import pytest
 
 from pool.cli import systemd as command
 from pool.errors import InvalidConfig
-from pool.systemd.unit import UNIT_NAME, unit
+from pool.systemd.unit import TEMPLATE_NAME, UNIT_NAME, unit
 from support.commands import in_process
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -107,6 +107,23 @@ def test_a_user_unit_asks_nothing_that_its_manager_cannot_do() -> None:
     assert [key for key in said if privileged.match(key)] == []
 
 
+@pytest.mark.parametrize("user_unit", [False, True])
+def test_a_template_says_the_name_wherever_two_pools_would_meet(user_unit: bool) -> None:
+    said = directives(made(template=True, user_unit=user_unit, config="/etc/my pools/%x/gpu.toml"))
+    command = "/opt/pool/bin/python -P -m pool"
+    assert said["ExecStart"] == [f'{command} start --config "/etc/my pools/%%x/%i.toml" --name %i']
+    assert said["ExecReload"] == [f"{command} reload --name %i"]
+    own = [said.get(f"{kind}Directory") for kind in ("Runtime", "State", "Cache")]
+    assert own == ([None] * 3 if user_unit else [["pool-%i"]] * 3)
+    assert said["SyslogIdentifier"] == ["pool-%i"]
+
+
+def test_a_group_may_pass_the_folder_and_the_pool_may_give_it_the_socket() -> None:
+    said = directives(made(group="models"))
+    assert (said["SupplementaryGroups"], said["RuntimeDirectoryMode"]) == (["models"], ["0711"])
+    assert "SupplementaryGroups" not in directives(made())
+
+
 def test_root_and_the_shared_tmp_are_said() -> None:
     assert not {"User", "PrivateTmp"} & directives(made(user=None, private_tmp=False)).keys()
 
@@ -170,8 +187,9 @@ def folder() -> Iterator[Path]:
 
 
 @analyze
+@pytest.mark.parametrize("name", [UNIT_NAME, TEMPLATE_NAME])
 @pytest.mark.parametrize("user_unit", [False, True])
-def test_systemd_finds_no_fault(folder: Path, user_unit: bool) -> None:
+def test_systemd_finds_no_fault(folder: Path, user_unit: bool, name: str) -> None:
     odd = folder / 'con fig %n "q" $HOME.toml'
     text = made(
         executable=sys.executable,
@@ -180,17 +198,20 @@ def test_systemd_finds_no_fault(folder: Path, user_unit: bool) -> None:
         user=ME,
         writable=[str(odd)],
         endpoint=f"ipc://{odd}",
+        group="root",
+        template=name == TEMPLATE_NAME,
     )
-    (folder / UNIT_NAME).write_text(text)
+    (folder / name).write_text(text)
     whose = ["--user"] if user_unit else []
     done = subprocess.run(
-        ["systemd-analyze", *whose, "verify", "--man=no", str(folder / UNIT_NAME)],
+        ["systemd-analyze", *whose, "verify", "--man=no", str(folder / name)],
         env={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert (done.returncode, [line for line in done.stderr.splitlines() if UNIT_NAME in line]) == (0, [])
+    about = [line for line in done.stderr.splitlines() if name.partition("@")[0] in line]
+    assert (done.returncode, about) == (0, [])
 
 
 @analyze
@@ -263,7 +284,7 @@ def test_install_writes_once_and_overwrites_only_by_force(config: str, folder: P
         "next:",
         "  systemctl daemon-reload",
         f"  systemctl enable --now {UNIT_NAME}",
-        f"then, as {ME}: pool status --endpoint ipc:///run/pool/pool.sock",
+        f"then, as {ME}: pool status",
     ]
     text = path.read_text()
     assert path.stat().st_mode & 0o777 == 0o644
@@ -283,8 +304,53 @@ def test_a_unit_of_ones_own_is_installed_at_home(config: str, home: Path) -> Non
         "next:",
         "  systemctl --user daemon-reload",
         f"  systemctl --user enable --now {UNIT_NAME}",
+        "then: pool status",
     ]
     assert "WantedBy=default.target" in path.read_text()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_pool_with_a_name_is_an_instance_of_a_template(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    path = folder / "etc" / TEMPLATE_NAME
+    for name, models in (("a", 1), ("b", 2)):
+        text = "".join(f'[[model]]\nname = "echo{number}"\npath = "stub:echo"\n' for number in range(models))
+        Path(f"{name}.toml").write_text(f'[pool]\nendpoint = "ipc:///srv/ours.sock"\n{text}')
+    assert run("install", "--name", "a", "--as", ME).splitlines() == [
+        f"wrote {path}",
+        "next:",
+        "  systemctl daemon-reload",
+        "  systemctl enable --now pool@a.service",
+        f"then, as {ME}: pool status --name a",
+    ]
+    assert run("install", "--name", "b", "--config", "b.toml", "--as", ME).splitlines() == [
+        f"{path} already has this unit",
+        "next:",
+        "  systemctl daemon-reload",
+        "  systemctl enable --now pool@b.service",
+        "  systemctl restart pool@b.service",
+        f"then, as {ME}: pool status --name b",
+    ]
+    said = directives(path.read_text())
+    assert said["ExecStart"][0].endswith(f' --config "{folder}/%i.toml" --name %i')
+    assert "/srv" not in path.read_text(), "the name says where each of them listens"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--name", "b", "--config", "a.toml"], "rename a.toml to b.toml"),
+        (["--name", "b"], "there is no file b.toml"),
+        ([], "there is no file config.toml"),
+        (["--name", "a b"], "is not a name"),
+        (["--name", "../a"], "is not a name"),
+        (["--name", "%i"], "is not a name"),
+    ],
+)
+def test_a_name_has_its_own_file(folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], why: str) -> None:
+    monkeypatch.chdir(folder)
+    Path("a.toml").write_text('[[model]]\nname = "echo"\npath = "stub:echo"\n')
+    assert why in refusal(2, "print", "--as", ME, *options)
 
 
 def test_a_masked_unit_is_another_unit(config: str, home: Path) -> None:
