@@ -28,7 +28,7 @@ LOOK_S = 0.5
 NEEDED_BYTES = 3 << 30  # two contexts of CUDA, and what is taken
 CPU = Device("cpu", (), "cpu", "CPU", None)
 NVIDIA, DISPLAY = "0x10de", "0x03"  # the vendor, and the class of graphics and compute cards
-OF_GPUS = ("PCI order", "each GPU", "memory that grows", "memory that comes back", "fractions")
+OF_GPUS = ("PCI order", "each GPU", "memory that grows", "memory that comes back", "fractions", "GPU two workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Cards:
     machine: Machine
     discovery: Discovery = field(default_factory=lambda: Discovery((), None))
     devices: Sequence[Device] = ()
-    works: bool = False
+    tried: Sequence[Device] = ()
     alone: Sequence[Sight] = ()
 
     def nvml(self) -> Iterator[Finding]:
@@ -63,21 +63,23 @@ class Cards:
         with Probe(self.machine.probe, environ) as probe:
             answer = probe.answer(time.monotonic() + LONGEST_S)
             yield verdicts.tensorflow(answer, self.devices, probe.printed())
-        self.works = not answer.failure
         yield verdicts.cuda(answer, self.discovery.cuda)
-        if self.devices:
+        if answer.gpus and self.devices:
+            self.tried = self.devices
             yield verdicts.order(answer, self.devices)
-        else:
-            yield from (Finding(name, CANNOT, "there is no GPU to try it on") for name in OF_GPUS)
+            return
+        self.tried = () if answer.failure or self.devices else (CPU,)
+        why = "TensorFlow sees no GPU" if self.devices else "there is no GPU to try it on"
+        yield from (Finding(name, CANNOT, why) for name in OF_GPUS)
 
     def one_each(self) -> Iterator[Finding]:
         """A process on each GPU that takes what it needs."""
-        for device in self.devices:
-            if _has_no_room(device):
-                seen = f"only {readable(device.free_bytes or 0)} of {device.name} are free"
-                yield Finding(device.label, CANNOT, seen, "end what uses it, see `nvidia-smi`, and ask again")
+        gpus = [device for device in self.tried if device.uuids]
+        for device in filter(_has_no_room, gpus):
+            seen = f"only {readable(device.free_bytes or 0)} of {device.name} are free"
+            yield Finding(device.label, CANNOT, seen, "end what uses it, see `nvidia-smi`, and ask again")
         before = _used(self.discovery)
-        with self._tried([device for device in self.devices if not _has_no_room(device)], 1) as self.alone:
+        with self._trying([device for device in gpus if not _has_no_room(device)], 1) as self.alone:
             during = _used(discover_gpus()) if self.alone else {}
         for sight in self.alone:
             yield verdicts.identity(sight.device, sight.answer, sight.log)
@@ -88,7 +90,7 @@ class Cards:
         """Two on each, in the place of the one that was killed; on the CPU, if there is no GPU."""
         usable = [sight.device for sight in self.alone if not sight.answer.failure]
         before = _used(self.discovery)
-        with self._tried(usable if self.devices else [CPU], 2) as sights:
+        with self._trying(usable or [device for device in self.tried if device is CPU], 2) as sights:
             during = _used(discover_gpus()) if usable else {}
         for first, second in zip(sights[::2], sights[1::2], strict=True):
             device, pair, log = first.device, (first.answer, second.answer), first.log + second.log
@@ -108,15 +110,12 @@ class Cards:
             time.sleep(LOOK_S)
 
     @contextmanager
-    def _tried(self, devices: Sequence[Device], each: int) -> Iterator[list[Sight]]:
-        """`each` processes on each device, all at the same time, until the end of the block.
-
-        None where TensorFlow was seen not to work.
-        """
+    def _trying(self, devices: Sequence[Device], each: int) -> Iterator[list[Sight]]:
+        """`each` processes on each device, all at the same time, until the end of the block."""
         former = {sight.device.label: sight.answer.held for sight in self.alone}
         with ExitStack() as running:
             started = []
-            for device in [device for device in devices if self.works for _ in range(each)]:
+            for device in [device for device in devices for _ in range(each)]:
                 held = former.get(device.label)
                 wait = DeviceWait(device.label, dict.fromkeys(device.uuids, each), FREE_S, (held,) if held else ())
                 environ = worker_environ(device, cpu_share(len(os.sched_getaffinity(0)), each), self.machine.environ)

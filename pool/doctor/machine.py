@@ -133,13 +133,17 @@ def endpoint(machine: Machine) -> Iterator[Finding]:
         return
     pid = holder(path)
     yield Finding("endpoint", OK, f"{where} is free" if pid is None else f"a pool runs at {where} (pid {pid})")
-    for each in pool.listen if pid is None else ():
+    if pid is not None or not pool.listen:
+        seen = "no port is configured: clients use the endpoint" if not pool.listen else "the pool that runs has them"
+        yield Finding("ports", OK, seen)
+        return
+    for each in pool.listen:
         host, _, port = each.removeprefix("tcp://").rpartition(":")
         try:
             with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
-                yield Finding("port", OK, f"{each} is free")
+                yield Finding("ports", OK, f"{each} is free")
         except OSError as error:
-            yield Finding("port", FAILED, f"{each}: {error.strerror}", "set another port in `listen` of [pool]")
+            yield Finding("ports", FAILED, f"{each}: {error.strerror}", "set another port in `listen` of [pool]")
 
 
 def clock(_: Machine) -> Iterator[Finding]:
@@ -171,7 +175,11 @@ def _family(host: str) -> socket.AddressFamily:
 def _cgroup_limits(root: Path) -> dict[str, float]:
     """The least of each kind, here and above: "memory" in bytes, "cpu" in cores, "pids"."""
     limits: dict[str, float] = {}
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # a kernel without them
+        return limits
+    for line in lines:
         _, controllers, path = line.split(":", 2)
         mount = root / "sys/fs/cgroup" / controllers.removeprefix("name=")
         folder = mount / path.strip("/")

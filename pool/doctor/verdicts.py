@@ -22,7 +22,7 @@ DIFFERENCE = 0.01  # a GPU may multiply in TF32
 SLOW_S = 3.0
 GPU_PACKAGE = "pip install 'tf-worker-pool[gpu]'"
 UNLIMIT = "unset TF_FORCE_GPU_ALLOW_GROWTH and TF_GPU_ALLOCATOR"
-TELLING = re.compile(r"cuda|cudnn|dlopen|gpu|libcu", re.IGNORECASE)
+TELLING = re.compile(r"cuda|cudnn|cuinit|dlopen|driver|gpu|libcu", re.IGNORECASE)
 UNVERIFIED = "cannot verify"  # of what `workers.device_memory` logs
 
 Used = Mapping[str, int]

@@ -50,9 +50,9 @@ def _gpu(order: ProbeOrder, uuid: str, told: str) -> SeenGpu:
     nvml = open_nvml()
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
     bus = "0000:ff:00.0" if told == "other" else nvml.nvmlDeviceGetPciInfo(handle).busId[4:].lower()
-    total = nvml.nvmlDeviceGetMemoryInfo(handle).total
-    fraction = 0.0 if told == "whole" else order.session.per_process_gpu_memory_fraction
-    return SeenGpu(bus, nvml.nvmlDeviceGetName(handle), "8.0", int(total * (fraction or 1.0)))
+    fraction = 1.0 if told == "whole" else order.session.per_process_gpu_memory_fraction
+    limit = fraction * nvml.nvmlDeviceGetMemoryInfo(handle).total if fraction else 0
+    return SeenGpu(bus, nvml.nvmlDeviceGetName(handle), "8.0", int(limit))
 
 
 if __name__ == "__main__":
