@@ -67,7 +67,7 @@ class Probe(ExitStack):
             chunk = os.read(pipe, MOST_BYTES)
             line += chunk
             if not chunk:
-                return ProbeAnswer(f"its process died: {self._death()}")
+                return ProbeAnswer(f"its process {self._death()}")
             if len(line) > MOST_BYTES:
                 return ProbeAnswer("its process says nonsense")
         try:
@@ -81,9 +81,9 @@ class Probe(ExitStack):
 
     def _death(self) -> str:
         try:
-            return death_of(self._process.wait(END_S), ()).text
+            return f"died: {death_of(self._process.wait(END_S), ()).text}"
         except subprocess.TimeoutExpired:
-            return "it closed its output, and did not end"
+            return "closed its output and did not end"
 
     def _end(self) -> None:
         self._process.kill()
