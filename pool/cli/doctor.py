@@ -38,9 +38,9 @@ STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold 
 def doctor(config: Path | None, file: TextIO | None, as_json: bool) -> None:
     """Check this machine, and say what is well and what to do.
 
-    Needs no running pool, and disturbs none. Processes like workers try TensorFlow on each GPU, or on the CPU. They
-    take up to 3 GiB of a GPU's memory for some seconds. It takes about a minute. Exit status 0: nothing is wrong, but
-    there may be warnings. 1: something is.
+    Needs no running pool, and takes about a minute. Processes like workers try TensorFlow on each GPU, or on the CPU.
+    They take up to 3 GiB of a GPU's memory. Exit status 0: nothing is wrong, but there may be warnings. 1: something
+    is.
     """
     machine = Machine(dict(os.environ), settings_of(config))
     with progress_console().status("checking …") as status:
@@ -56,9 +56,12 @@ def doctor(config: Path | None, file: TextIO | None, as_json: bool) -> None:
                 Column("CHECK", lambda finding: finding.name),
                 Column("VERDICT", lambda finding: Text(finding.verdict.value, STYLES[finding.verdict])),
                 Column("SEEN", lambda finding: printable(finding.seen)),
-                Column("WHAT TO DO", lambda finding: printable(finding.advice), below="SEEN"),
+                Column("WHAT TO DO", lambda finding: finding.advice and f"→ {printable(finding.advice)}", below="SEEN"),
             )
         )
-    wrong = [finding.name for finding in found if finding.verdict is Verdict.FAILED]
-    if wrong:
+    named = {verdict: [finding.name for finding in found if finding.verdict is verdict] for verdict in Verdict}
+    if wrong := named[Verdict.FAILED]:
         raise PoolError(f"{count_of(len(wrong), 'check')} failed: {', '.join(wrong)}")
+    if not as_json:
+        warned, unchecked = count_of(len(named[Verdict.WARNING]), "warning"), len(named[Verdict.CANNOT])
+        click.echo(f"\nOK: nothing is wrong; {warned}, and {unchecked} could not be checked")

@@ -72,7 +72,7 @@ def shared_memory(machine: Machine) -> Iterator[Finding]:
 
 def file_descriptors(_: Machine) -> Iterator[Finding]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    seen = f"the pool may have {hard:,}"
+    seen = f"the pool may have {hard:,} file descriptors"
     if hard < descriptors.ENOUGH:
         advice = f"raise `ulimit -Hn`, or LimitNOFILE of the unit, to {descriptors.ENOUGH:,}"
         yield Finding("descriptors", WARNING, seen, advice)

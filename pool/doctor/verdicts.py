@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from pool.devices import Device, Discovery
 from pool.doctor.finding import CANNOT, FAILED, OK, WARNING, Finding
+from pool.terminal import count_of
 from pool.wire.probe import ProbeAnswer
 from pool.wire.sizes import readable
 
@@ -54,7 +55,7 @@ def tensorflow(answer: ProbeAnswer, devices: Sequence[Device], log: str) -> Find
         return Finding(name, FAILED, answer.failure, f"pip install 'tf-worker-pool[worker]', or [gpu]{_end(log)}", log)
     built = answer.built_for
     made = f"built for CUDA {built['cuda']}" if built else "built without CUDA"
-    seen = f"TensorFlow {answer.version}, {made}, sees {len(answer.gpus)} GPUs"
+    seen = f"TensorFlow {answer.version}, {made}, sees {count_of(len(answer.gpus), 'GPU')}"
     if len(answer.gpus) == count or "" in _buses(devices):  # CUDA shows one MIG instance
         return Finding(name, OK, seen, log=log)
     return Finding(name, FAILED, f"{seen}, but NVML lists {count}", f"{GPU_PACKAGE}{_end(log)}", log)

@@ -44,11 +44,11 @@ def test_nvml(discovery: Discovery, notes: tuple[str, ...], on_pci: list[str], t
 @pytest.mark.parametrize(
     ("answer", "devices", "verdict", "said"),
     [
-        (GOOD, [DEVICE], OK, "TensorFlow 2.21.0, built for CUDA 12.5.1, sees 1 GPUs"),
+        (GOOD, [DEVICE], OK, "TensorFlow 2.21.0, built for CUDA 12.5.1, sees 1 GPU"),
         (replace(GOOD, gpus=(), built_for={}), [], OK, "built without CUDA"),
         (replace(GOOD, gpus=()), [DEVICE], FAILED, "sees 0 GPUs, but NVML lists 1"),
-        (GOOD, [], FAILED, "sees 1 GPUs, but NVML lists 0"),
-        (GOOD, [MIG, MIG], OK, "sees 1 GPUs"),
+        (GOOD, [], FAILED, "sees 1 GPU, but NVML lists 0"),
+        (GOOD, [MIG, MIG], OK, "sees 1 GPU"),
         (BAD, [DEVICE], FAILED, "InternalError: no device"),
     ],
 )
