@@ -88,7 +88,7 @@ def locked_memory(_: Machine) -> Iterator[Finding]:
         refused = _libc().mlock(ctypes.byref(first), ctypes.c_size_t(mmap.PAGESIZE))
         del first  # or the page cannot be closed
     if refused:
-        advice = "raise `ulimit -Hl`; in a container, --ulimit memlock=-1"
+        advice = "raise `ulimit -Hl`, or the memlock limit of the container"
         yield Finding("locked memory", WARNING, f"{seen}, but not one page: {_last_error()}", advice)
     else:
         yield Finding("locked memory", OK, seen)
@@ -112,13 +112,18 @@ def systemd(machine: Machine) -> Iterator[Finding]:
         advice = "let what runs the container restart `pool start`"
         yield Finding("systemd", CANNOT, "systemd does not run this machine", advice)
         return
-    said = subprocess.run(
-        ["systemctl", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SYSTEMCTL_S
-    ).stdout.split()
-    if int(said[1]) < OLDEST_SYSTEMD:
-        yield Finding("systemd", WARNING, f"systemd {said[1]}", f"use systemd {OLDEST_SYSTEMD} or later")
+    try:
+        said = subprocess.run(
+            ["systemctl", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SYSTEMCTL_S
+        )
+        number = int(said.stdout.split()[1])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        yield Finding("systemd", CANNOT, f"`systemctl --version` does not answer: {error}")
+        return
+    if number < OLDEST_SYSTEMD:
+        yield Finding("systemd", WARNING, f"systemd {number}", f"use systemd {OLDEST_SYSTEMD} or later")
     else:
-        yield Finding("systemd", OK, f"systemd {said[1]}; `pool systemd install` writes a service")
+        yield Finding("systemd", OK, f"systemd {number}; `pool systemd install` writes a service")
 
 
 def endpoint(machine: Machine) -> Iterator[Finding]:

@@ -56,7 +56,8 @@ def tensorflow(answer: ProbeAnswer, devices: Sequence[Device], log: str) -> Find
     built = answer.built_for
     made = f"built for CUDA {built['cuda']}" if built else "built without CUDA"
     seen = f"TensorFlow {answer.version}, {made}, sees {count_of(len(answer.gpus), 'GPU')}"
-    if len(answer.gpus) == count or "" in _buses(devices):  # CUDA shows one MIG instance
+    one_of_many = answer.gpus and "" in _buses(devices)  # CUDA shows one MIG instance
+    if len(answer.gpus) == count or one_of_many:
         return Finding(name, OK, seen, log=log)
     return Finding(name, FAILED, f"{seen}, but NVML lists {count}", f"{GPU_PACKAGE}{_end(log)}", log)
 

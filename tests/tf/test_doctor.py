@@ -3,11 +3,14 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pool.wire.probe import SeenGpu
 from support.commands import run_command
 from support.fake_nvml import CARD, FakeNvml
+from workers.tf.probe import seen_gpu
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(400)]
 
@@ -63,3 +66,11 @@ def test_a_tensorflow_that_cannot_be_imported(tmp_path: Path, code: str, seen: s
     found = examined(1, PYTHONPATH=path)
     assert (found["TensorFlow"]["verdict"], found["TensorFlow"]["seen"]) == ("failed", seen)
     assert "cpu two workers" not in found
+
+
+def test_what_tensorflow_calls_a_card() -> None:
+    """The words are of `GPUDevice::GetShortDeviceDescription`."""
+    said = "device: 0, name: NVIDIA L4, pci bus id: 0000:00:04.0, compute capability: 8.9"
+    listed = SimpleNamespace(physical_device_desc=said, memory_limit=5)
+    assert seen_gpu(listed) == SeenGpu("0000:00:04.0", "NVIDIA L4", "8.9", 5)
+    assert seen_gpu(SimpleNamespace(physical_device_desc="", memory_limit=5)) == SeenGpu("", "", "", 5)

@@ -112,14 +112,27 @@ def test_version_1_of_cgroups(root: Path) -> None:
     assert (found.verdict, found.seen) == (WARNING, "at most 1,000 bytes of memory, 0.2 cores")
 
 
-@pytest.mark.parametrize(("said", "verdict"), [("systemd 252 (252.38-1)", OK), ("systemd 247 (247.3)", WARNING)])
-def test_systemd(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        ("echo 'systemd 252 (252.38-1)'", OK),
+        ("echo 'systemd 247 (247.3)'", WARNING),
+        ("echo what", CANNOT),
+        ("exec sleep 600", CANNOT),
+        (None, CANNOT),
+    ],
+)
+def test_systemd(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(machine, "SYSTEMCTL_S", 1.0)
+    if script is not None:
+        (tmp_path / "systemctl").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep * bool(script)}{os.environ['PATH'] if script else ''}")
     (found,) = seen(machine.systemd, root)
-    assert found.verdict is CANNOT
+    assert (found.verdict, "does not run this machine" in found.seen) == (CANNOT, True)
     (root / "run/systemd/system").mkdir(parents=True)
-    (tmp_path / "systemctl").write_text(f"#!/bin/sh\necho '{said}'\n")
-    (tmp_path / "systemctl").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     (found,) = seen(machine.systemd, root)
     assert found.verdict is verdict
 

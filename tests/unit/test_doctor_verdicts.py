@@ -49,6 +49,7 @@ def test_nvml(discovery: Discovery, notes: tuple[str, ...], on_pci: list[str], t
         (replace(GOOD, gpus=()), [DEVICE], FAILED, "sees 0 GPUs, but NVML lists 1"),
         (GOOD, [], FAILED, "sees 1 GPU, but NVML lists 0"),
         (GOOD, [MIG, MIG], OK, "sees 1 GPU"),
+        (replace(GOOD, gpus=()), [MIG, MIG], FAILED, "sees 0 GPUs, but NVML lists 2"),
         (BAD, [DEVICE], FAILED, "InternalError: no device"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 from pool.wire.probe import ProbeAnswer, ProbeOrder, SeenGpu
 from workers.probe import main
 
-__all__ = ["look"]
+__all__ = ["look", "seen_gpu"]
 
 _BUS = re.compile(r"pci bus id: ([0-9a-fA-F:.]+)")
 _NAME = re.compile(r"name: ([^,]+)")
@@ -26,7 +26,7 @@ def look(order: ProbeOrder) -> tuple[ProbeAnswer, object]:
     config = config_proto(order.session)
     # Only this names the card; with the same config it takes no more of it than the Session does.
     listed = device_lib.list_local_devices(config)
-    gpus = tuple(_seen(device) for device in listed if device.device_type == "GPU")
+    gpus = tuple(seen_gpu(device) for device in listed if device.device_type == "GPU")
     answer = ProbeAnswer("", tf.__version__, _built_for(tf), gpus)
     if order.gpus is None:
         return answer, None
@@ -47,7 +47,8 @@ def _built_for(tf: Any) -> dict[str, str]:
     return {name: value if isinstance(value, str) else " ".join(value) for name, value in found.items()}
 
 
-def _seen(device: Any) -> SeenGpu:
+def seen_gpu(device: Any) -> SeenGpu:
+    """`device`: of `list_local_devices`."""
     text = device.physical_device_desc
     bus, name, capability = (_first(pattern, text) for pattern in (_BUS, _NAME, _CAPABILITY))
     return SeenGpu(bus, name, capability, device.memory_limit)
