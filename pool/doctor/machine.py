@@ -95,16 +95,18 @@ def locked_memory(_: Machine) -> Iterator[Finding]:
 
 
 def cgroup(machine: Machine) -> Iterator[Finding]:
-    limits, cores, advice = _cgroup_limits(machine.root), len(os.sched_getaffinity(0)), []
-    if limits.get("memory", WORKER_BYTES) < WORKER_BYTES:
-        advice.append(f"allow {rounded(WORKER_BYTES)} of memory for each worker")
-    if limits.get("cpu", cores) < cores:
-        advice.append("set OMP_NUM_THREADS and TF_NUM_INTRAOP_THREADS to the cores that are allowed")
-    if limits.get("pids", WORKER_THREADS) < WORKER_THREADS:
-        advice.append(f"allow {WORKER_THREADS} threads for each worker")
-    texts = {"memory": "{:,.0f} bytes of memory", "cpu": "{:.1f} cores", "pids": "{:,.0f} processes and threads"}
-    seen = ", ".join(text.format(limits[kind]) for kind, text in texts.items() if kind in limits)
-    yield Finding("cgroup", WARNING if advice else OK, f"at most {seen}" if seen else "no limit", "; ".join(advice))
+    limits, cores = _cgroup_limits(machine.root), len(os.sched_getaffinity(0))
+    seen, advice = [], []
+    for kind, least, shown, better in (
+        ("memory", WORKER_BYTES, readable, f"allow {rounded(WORKER_BYTES)} of memory for each worker"),
+        ("cpu", cores, "{:.1f} cores".format, "set OMP_NUM_THREADS and TF_NUM_INTRAOP_THREADS to what is allowed"),
+        ("pids", WORKER_THREADS, "{:,.0f} threads".format, f"allow {WORKER_THREADS} threads for each worker"),
+    ):
+        if kind in limits:
+            seen.append(shown(limits[kind]))
+            advice += [better] * (limits[kind] < least)
+    text = f"at most {', '.join(seen)}" if seen else "no limit"
+    yield Finding("cgroup", WARNING if advice else OK, text, "; ".join(advice))
 
 
 def systemd(machine: Machine) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def test_the_least_limit_of_a_cgroup_and_of_those_above_counts(root: Path) -> No
     (root / "sys/fs/cgroup/a/memory.max").write_text(f"{8 << 30}\n")
     (root / "sys/fs/cgroup/a/b/pids.max").write_text("4000\n")
     (found,) = seen(machine.cgroup, root)
-    assert (found.verdict, found.seen) == (OK, f"at most {8 << 30:,} bytes of memory, 4,000 processes and threads")
+    assert (found.verdict, found.seen) == (OK, "at most 8.0 GiB, 4,000 threads")
     (root / "sys/fs/cgroup/a/b/memory.max").write_text(f"{1 << 30}\n")
     (root / "sys/fs/cgroup/cpu.max").write_text("50000 100000\n")
     (root / "sys/fs/cgroup/a/b/pids.max").write_text("100\n")
@@ -109,7 +109,7 @@ def test_version_1_of_cgroups(root: Path) -> None:
     (root / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("1000\n")
     (root / "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us").write_text("25000\n")
     (found,) = seen(machine.cgroup, root)
-    assert (found.verdict, found.seen) == (WARNING, "at most 1,000 bytes of memory, 0.2 cores")
+    assert (found.verdict, found.seen) == (WARNING, "at most 1000 B, 0.2 cores")
 
 
 @pytest.mark.parametrize(
