@@ -10,8 +10,11 @@ from pool.doctor.finding import Finding
 
 __all__ = ["report"]
 
-# Variables of libraries and drivers. Others may hold secrets.
-_TELLING = ("CUDA", "NVIDIA", "TF_", "XLA", "OMP_", "MKL_", "OPENBLAS_", "NCCL_", "POOL_", "LD_LIBRARY_PATH")
+# Variables of libraries and drivers. Others may hold secrets: `TF_TOKEN_…` is Terraform's.
+_TELLING = (
+    *("CUDA", "NVIDIA_", "NCCL_", "XLA_", "OMP_", "MKL_", "OPENBLAS_", "LD_LIBRARY_PATH", "POOL_ENDPOINT"),
+    *(f"TF_{kind}_" for kind in ("CPP", "CUDA", "CUDNN", "ENABLE", "FORCE", "GPU", "NUM", "USE", "XLA")),
+)
 _PACKAGES = ("tf-worker-pool", "tensorflow", "tf-nightly", "keras", "numpy", "pyzmq", "msgpack", "pydantic", "nvidia-")
 
 

@@ -198,7 +198,7 @@ def test_a_check_that_breaks_down_is_one_line(monkeypatch: pytest.MonkeyPatch, r
 
 
 def test_the_report_has_no_secrets() -> None:
-    environ = {"CUDA_VISIBLE_DEVICES": "0", "TF_XLA_FLAGS": "--x", "AWS_SECRET": "hush", "PATH": "/home/me"}
+    environ = {"CUDA_VISIBLE_DEVICES": "0", "TF_XLA_FLAGS": "--x", "TF_TOKEN_x": "hush", "PATH": "/home/me"}
     text = report([Finding("NVML", FAILED, "it hangs", "reset it", "line 1\nline 2\n")], environ)
     assert "failed  NVML: it hangs\n        reset it\n" in text
     assert "\nCUDA_VISIBLE_DEVICES=0\nTF_XLA_FLAGS=--x\n" in text
