@@ -100,10 +100,11 @@ def test_what_is_wrong_with_the_library_is_found(told: str, failed: set[str]) ->
 
 @pytest.mark.usefixtures("one_gpu")
 def test_what_hangs_is_given_up_and_its_stacks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pool.doctor.probe.LONGEST_S", 6.5)
-    monkeypatch.setattr("pool.doctor.cards.LONGEST_S", 6.5)
+    monkeypatch.setattr("pool.doctor.probe.LONGEST_S", 12.0)
+    monkeypatch.setattr("pool.doctor.probe.STACKS_BEFORE_S", 10.5)
+    monkeypatch.setattr("pool.doctor.cards.LONGEST_S", 12.0)
     said = found(STUB_PROBE="hang")
-    assert said["TensorFlow"].seen == "no answer within 6.5 s"
+    assert said["TensorFlow"].seen == "no answer within 12 s"
     assert "in look" in said["TensorFlow"].log
 
 
