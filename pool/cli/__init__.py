@@ -25,7 +25,7 @@ KEPT = "\n\t"  # an error may have several lines
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
     *("init", "start", "stop", "restart", "drain", "reload", "load", "unload", "status", "models"),
-    *("placement", "devices", "submit", "check", "explain", "bench", "demo", "systemd", "help"),
+    *("placement", "devices", "submit", "check", "doctor", "explain", "bench", "demo", "systemd", "help"),
 )
 _FILES = {"unload": "load"}  # where it is not of the command's name
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from pool.cli.failure import CommandFailed
 from pool.cli.options import CONFIG
-from pool.errors import PoolError
 from pool.terminal import count_of, size
 from pool.wire.model_files import Format, ModelFiles, NotServed, files_of, is_whole, look, may_be_model
 from pool.wire.texts import is_utf8, printable
@@ -50,7 +50,7 @@ def init(folder: Path) -> None:
     Comments in the file say what could not be told. It imports no TensorFlow, and never overwrites a file.
     """
     if os.path.lexists(CONFIG):
-        raise PoolError(_THERE)
+        raise CommandFailed(_THERE)
     models: dict[str, tuple[Path, ModelFiles]] = {}
     left_out = []
     for path, found in _look_through(folder):
@@ -60,7 +60,7 @@ def init(folder: Path) -> None:
             left_out.append(f"{_shown(path)} {found}")
     if not models:
         none = f"no model was found in {_shown(folder)}, so nothing is written"
-        raise PoolError("; ".join([none, *left_out[:SHOWN]]))
+        raise CommandFailed("; ".join([none, *left_out[:SHOWN]]))
     sections = [_section(name, path, found) for name, (path, found) in models.items()]
     comments = "".join(f"# Left out: {text}.\n" for text in left_out)
     _write("\n".join([_HEAD, *sections, comments]))
@@ -76,7 +76,7 @@ def _write(text: str) -> None:
         with CONFIG.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise PoolError(_THERE) from None
+        raise CommandFailed(_THERE) from None
 
 
 def _look_through(folder: Path) -> Iterator[tuple[Path, ModelFiles | str]]:

@@ -53,10 +53,15 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """`reason`: why the list is empty or not complete; None if nothing went wrong."""
+    """`reason`: why the list is empty or not complete; None if nothing went wrong.
+
+    `driver`: its release; `cuda`: the newest CUDA that it runs, such as "12.4"; "" where NVML does not tell.
+    """
 
     gpus: tuple[Gpu, ...]
     reason: str | None
+    driver: str = ""
+    cuda: str = ""
 
 
 def discover_gpus(module: ModuleType | None = None) -> Discovery:
@@ -76,7 +81,7 @@ def discover_gpus(module: ModuleType | None = None) -> Discovery:
         return Discovery((), f"NVML cannot be asked: {error.strerror}")
     try:
         said, _ = process.communicate(timeout=LONGEST_S)
-        gpus, reason = json.loads(said)
+        gpus, *rest = json.loads(said)
     except subprocess.TimeoutExpired:
         process.kill()
         assert process.stdout is not None
@@ -86,13 +91,13 @@ def discover_gpus(module: ModuleType | None = None) -> Discovery:
         return Discovery((), f"NVML did not answer within {LONGEST_S:g} s: the driver hangs, as `nvidia-smi` may show")
     except ValueError:
         return Discovery((), f"NVML cannot be asked: the process that did so ended with status {process.returncode}")
-    return Discovery(tuple(_told(**gpu) for gpu in gpus), reason)
+    return Discovery(tuple(_told(**gpu) for gpu in gpus), *rest)
 
 
 def say_gpus() -> None:
     """What the other process does."""
     found = _asked(None)
-    print(json.dumps(([asdict(gpu) for gpu in found.gpus], found.reason)))  # noqa: T201
+    print(json.dumps(([asdict(gpu) for gpu in found.gpus], found.reason, found.driver, found.cuda)))  # noqa: T201
 
 
 def _told(instances: list[dict[str, Any]] | None, **gpu: Any) -> Gpu:
@@ -127,7 +132,12 @@ def _ask(nvml: ModuleType) -> Discovery:
     gpus = tuple(replace(gpu, index=index) for index, gpu in enumerate(ordered))
     if not gpus and not failures:
         failures.append("the driver lists no GPU")
-    return Discovery(gpus, "; ".join(failures) or None)
+    driver = cuda = ""
+    with suppress(nvml.NVMLError, AttributeError):
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        number = nvml.nvmlSystemGetCudaDriverVersion()
+        cuda = f"{number // 1000}.{number % 1000 // 10}"
+    return Discovery(gpus, "; ".join(failures) or None, driver, cuda)
 
 
 def _gpu(nvml: ModuleType, handle: Any) -> Gpu:

@@ -5,9 +5,9 @@ kernel says of a worker's threads. It never decides when a worker is to start or
 over its inherited socket.
 """
 
-from pool.processes.deaths import RESTART_NEEDED
-from pool.processes.launch import cpu_share, inherited
+from pool.processes.deaths import RESTART_NEEDED, death_of
+from pool.processes.launch import cpu_share, inherited, worker_environ
 from pool.processes.stacks import Trace
 from pool.processes.supervisor import Supervisor
 
-__all__ = ["RESTART_NEEDED", "Supervisor", "Trace", "cpu_share", "inherited"]
+__all__ = ["RESTART_NEEDED", "Supervisor", "Trace", "cpu_share", "death_of", "inherited", "worker_environ"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pool.devices import Device
 
-__all__ = ["Launch", "cpu_share", "inherited", "worker_launch"]
+__all__ = ["Launch", "cpu_share", "inherited", "worker_environ", "worker_launch"]
 
 # The pool's own, given to it by systemd: a worker that used them would answer for the pool.
 _NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})
@@ -53,14 +53,6 @@ def worker_launch(
     passes both on with `pass_fds`. The worker compares `--visible-devices` with what it finds.
     """
     visible = ",".join(device.uuids)
-    env = inherited(environ)
-    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    env["CUDA_VISIBLE_DEVICES"] = visible
-    env["PYTHONUNBUFFERED"] = "1"
-    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if device.kind == "cpu":
-        for key in _THREAD_BUDGETS:
-            env.setdefault(key, str(len(cores) or cpu_share))
     argv = (
         python,
         # `-P`: the working directory must not be able to stand in for `workers` or `tensorflow`.
@@ -74,7 +66,20 @@ def worker_launch(
         *(() if stacks_fd is None else ("--stacks-fd", str(stacks_fd))),
         *(("--cores", ",".join(map(str, cores))) if cores else ()),
     )
-    return Launch(argv, env)
+    return Launch(argv, worker_environ(device, len(cores) or cpu_share, environ))
+
+
+def worker_environ(device: Device, threads: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """A copy of `environ` in which CUDA shows exactly the GPUs of `device`. `threads`: the budget of a CPU worker."""
+    env = inherited(environ)
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuids)
+    env["PYTHONUNBUFFERED"] = "1"
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if device.kind == "cpu":
+        for key in _THREAD_BUDGETS:
+            env.setdefault(key, str(threads))
+    return env
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -67,7 +67,7 @@ def test_a_file_without_a_model_serves_the_demo_with_its_own_settings_and_is_rea
             assert [slot.models for slot in client.status().slots] == [("digits",)]
             pool.config.write_text(pool.config.read_text() + "[queue]\nmax_jobs = 7\n")
             (change,) = client.reload().changes
-            assert (change.key, change.after) == ("[queue] max_jobs", 7)
+            assert [change.key, change.after] == ["[queue] max_jobs", 7]
         assert pool.stop() == 0
     finally:
         pool.kill()

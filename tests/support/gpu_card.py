@@ -48,9 +48,6 @@ class Card:
     def used(self) -> int:
         return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
 
-    def total(self) -> int:
-        return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total)
-
     def listed(self) -> frozenset[int]:
         return frozenset(found.pid for found in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
 

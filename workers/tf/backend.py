@@ -59,7 +59,4 @@ def _advice(seen: int, gpus: int) -> str:
         return "start workers with `pool start`, which gives each its own"
     if not tf.test.is_built_with_cuda():
         return "this build of TensorFlow has no CUDA: pip install 'tf-worker-pool[gpu]'"
-    return (
-        "install CUDA's libraries with pip install 'tf-worker-pool[gpu]', and check with nvidia-smi"
-        " that the driver works and lists the device"
-    )
+    return "install CUDA's libraries with pip install 'tf-worker-pool[gpu]'; `pool doctor` checks them and the driver"

@@ -13,6 +13,7 @@ answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
                        optional. A card with "instances" is in MIG mode. "each_worker" is held by each process that runs
                        `-m workers` and has the uuid in its CUDA_VISIBLE_DEVICES.
                        "xid" is told once to each who has asked for events before.
+                       "driver" in the place of a uuid has "cuda", the newest that it runs, 12080 for 12.8.
                        A uuid that is no card's is a MIG instance; "exit" ends the process that asks; a call that
                        hangs makes a file of the same name that ends with ".hangs"
 """
@@ -50,6 +51,8 @@ __all__ = [
     "nvmlEventTypeXidCriticalError",
     "nvmlInit",
     "nvmlShutdown",
+    "nvmlSystemGetCudaDriverVersion",
+    "nvmlSystemGetDriverVersion",
 ]
 
 GIB = 2**30
@@ -151,6 +154,16 @@ def nvmlShutdown() -> None:  # noqa: N802
     global open_sessions
     _require_init()
     open_sessions -= 1
+
+
+def nvmlSystemGetDriverVersion() -> str | bytes:  # noqa: N802
+    _require_init()
+    return _text("550.54.15")
+
+
+def nvmlSystemGetCudaDriverVersion() -> int:  # noqa: N802
+    _require_init()
+    return int(_state("driver").get("cuda", 12080))
 
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802
@@ -333,4 +346,5 @@ def _sees(pid: int, uuid: str) -> bool:
     # The file of states makes it a worker of this test's pool, and not of another's that runs beside it.
     ours = f"FAKE_NVML_STATE={os.environ.get('FAKE_NVML_STATE')}".encode() in environ
     seen = [line.partition(b"=")[2] for line in environ if line.startswith(b"CUDA_VISIBLE_DEVICES=")]
-    return ours and b"workers" in argv and any(uuid.encode() in value.split(b",") for value in seen)
+    a_worker = b"workers" in argv or b"workers.stub.probe" in argv
+    return ours and a_worker and any(uuid.encode() in value.split(b",") for value in seen)
