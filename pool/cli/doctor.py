@@ -8,10 +8,10 @@ from typing import TextIO
 import click
 from rich.text import Text
 
+from pool.cli.failure import CommandFailed
 from pool.cli.options import as_json, print_json
 from pool.cli.start import settings_of
 from pool.doctor import Machine, Verdict, examine, report
-from pool.errors import PoolError
 from pool.terminal import Column, count_of, progress_console, show, table
 from pool.wire.texts import printable
 
@@ -61,7 +61,7 @@ def doctor(config: Path | None, file: TextIO | None, as_json: bool) -> None:
         )
     named = {verdict: [finding.name for finding in found if finding.verdict is verdict] for verdict in Verdict}
     if wrong := named[Verdict.FAILED]:
-        raise PoolError(f"{count_of(len(wrong), 'check')} failed: {', '.join(wrong)}")
+        raise CommandFailed(f"{count_of(len(wrong), 'check')} failed: {', '.join(wrong)}")
     if not as_json:
         warned, unchecked = count_of(len(named[Verdict.WARNING]), "warning"), len(named[Verdict.CANNOT])
         click.echo(f"\nOK: nothing is wrong; {warned}, and {unchecked} could not be checked")

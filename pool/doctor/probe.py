@@ -13,7 +13,7 @@ from pool.processes import death_of
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.device_memory import DeviceWait
 from pool.wire.probe import ProbeAnswer, ProbeOrder
-from pool.wire.worker_messages import SessionSettings
+from pool.wire.worker_messages import TensorFlowSettings
 
 __all__ = ["LONGEST_S", "Probe"]
 
@@ -43,8 +43,8 @@ class Probe(ExitStack):
         """
         super().__init__()
         # Without soft placement nothing that is meant for a GPU runs on the CPU.
-        session = SessionSettings(fraction == 0.0, fraction, False, False, 0, 0, {}, False)
-        order = ProbeOrder(os.getpid(), LONGEST_S - STACKS_BEFORE_S, session, gpus, wait, hold_bytes)
+        tensorflow = TensorFlowSettings(fraction == 0.0, fraction, False, False, 0, 0, {}, False)
+        order = ProbeOrder(os.getpid(), LONGEST_S - STACKS_BEFORE_S, tensorflow, gpus, wait, hold_bytes)
         self._printed = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # this is its block
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, pack(order).hex()],

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pool.wire.device_memory import DeviceHeld, DeviceWait
-from pool.wire.worker_messages import SessionSettings
+from pool.wire.worker_messages import TensorFlowSettings
 
 __all__ = ["ProbeAnswer", "ProbeOrder", "SeenGpu"]
 
@@ -19,7 +19,7 @@ class ProbeOrder:
 
     parent: int
     stacks_after_s: float
-    session: SessionSettings
+    tensorflow: TensorFlowSettings
     gpus: int | None = None
     wait: DeviceWait | None = None
     hold_bytes: int = 0

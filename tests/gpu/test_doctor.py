@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pool.config import builtin_settings, demo_folder
+from pool.config import Settings, demo_folder, with_demo
 from pool.devices import discover_gpus
 from pool.doctor import Machine, Verdict, examine
 from support import gpu_card
@@ -20,7 +20,7 @@ OF_THE_CARD = (
 
 @pytest.fixture(scope="module")
 def found() -> Mapping[str, Verdict]:
-    said = list(examine(Machine(dict(os.environ), builtin_settings(demo_folder() / "digits"))))
+    said = list(examine(Machine(dict(os.environ), with_demo(Settings(), demo_folder() / "digits"))))
     for each in said:
         print(f"{each.verdict.value:<8}{each.name}: {each.seen}")  # noqa: T201  # pytest -s shows it
     return {each.name: each.verdict for each in said}

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pool.config import builtin_settings
+from pool.config import Settings, with_demo
 from pool.doctor import Finding, Machine, Verdict, examine
 from support.fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
 from support.processes import alive, children, eventually
@@ -41,7 +41,7 @@ def two_gpus(one_gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 def found(root: Path = Path("/"), **environ: str) -> Mapping[str, Finding]:
     """By name, and nothing that it started is left."""
     before = children(os.getpid())
-    machine = Machine({**os.environ, **environ}, builtin_settings(Path("stub:echo")), root, "workers.stub.probe")
+    machine = Machine({**os.environ, **environ}, with_demo(Settings(), Path("stub:echo")), root, "workers.stub.probe")
     said = list(examine(machine))
     assert children(os.getpid()) == before
     by_name = {each.name: each for each in said}
@@ -178,9 +178,9 @@ def test_a_driver_that_is_too_old(one_gpu: FakeNvml) -> None:
 def test_what_it_started_ends_with_it() -> None:
     """Killed while the library hangs."""
     code = (
-        "import os; from pathlib import Path; from pool.config import builtin_settings;"
+        "import os; from pathlib import Path; from pool.config import Settings, with_demo;"
         "from pool.doctor import Machine, examine;"
-        "machine = Machine(dict(os.environ), builtin_settings(Path('stub:echo')), probe='workers.stub.probe');"
+        "machine = Machine(dict(os.environ), with_demo(Settings(), Path('stub:echo')), probe='workers.stub.probe');"
         "list(examine(machine))"
     )
     with subprocess.Popen([sys.executable, "-P", "-c", code], env={**os.environ, "STUB_PROBE": "hang"}) as doctor:

@@ -50,7 +50,7 @@ def _gpu(order: ProbeOrder, uuid: str, told: str) -> SeenGpu:
     nvml = open_nvml()
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
     bus = "0000:ff:00.0" if told == "other" else nvml.nvmlDeviceGetPciInfo(handle).busId[4:].lower()
-    fraction = 1.0 if told == "whole" else order.session.per_process_gpu_memory_fraction
+    fraction = 1.0 if told == "whole" else order.tensorflow.per_process_gpu_memory_fraction
     limit = fraction * nvml.nvmlDeviceGetMemoryInfo(handle).total if fraction else 0
     return SeenGpu(bus, nvml.nvmlDeviceGetName(handle), "8.0", int(limit))
 

@@ -23,7 +23,7 @@ def look(order: ProbeOrder) -> tuple[ProbeAnswer, object]:
     from workers.tf.library import tf
     from workers.tf.session import config_proto, open_session
 
-    config = config_proto(order.session)
+    config = config_proto(order.tensorflow)
     # Only this names the card; with the same config it takes no more of it than the Session does.
     listed = device_lib.list_local_devices(config)
     gpus = tuple(seen_gpu(device) for device in listed if device.device_type == "GPU")
