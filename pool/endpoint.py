@@ -19,6 +19,7 @@ __all__ = [
     "ENDPOINT_VARIABLE",
     "EndpointInUse",
     "EndpointLock",
+    "check_free",
     "default_endpoint",
     "holder",
     "ipc_path",
@@ -100,10 +101,7 @@ class EndpointLock:
                 if tries:
                     time.sleep(0.05)
                     continue
-                raise EndpointInUse(
-                    f"a pool is already running at ipc://{socket_path} (pid {pid or 'unknown'}); `pool stop` ends it,"
-                    " to run a second one, set another endpoint in [pool]"
-                ) from None
+                raise EndpointInUse(_in_use(socket_path, pid or "unknown")) from None
             if self._is_current():
                 break
             os.close(self._fd)  # the former holder removed the file between our open and our lock
@@ -149,6 +147,17 @@ def holder(socket_path: Path) -> int | None:
         return None
     finally:
         os.close(fd)
+
+
+def check_free(socket_path: Path) -> None:
+    """Raises `EndpointInUse` where a pool is there now. Only the lock keeps the next one out."""
+    if (pid := holder(socket_path)) is not None:
+        raise EndpointInUse(_in_use(socket_path, pid))
+
+
+def _in_use(socket_path: Path, pid: int | str) -> str:
+    where = f"a pool is already running at ipc://{socket_path} (pid {pid})"
+    return f"{where}; `pool stop` ends it; to run a second one, set another endpoint in [pool]"
 
 
 def _lock_path(socket_path: Path) -> Path:

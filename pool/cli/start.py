@@ -18,6 +18,7 @@ from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option
 from pool.config import Settings, builtin_settings, demo_folder, load_settings, parse_settings
 from pool.core.actions import PoolStopped
+from pool.endpoint import check_free, ipc_path
 from pool.errors import PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
@@ -133,6 +134,8 @@ def _at(endpoint: str, settings: Settings) -> Settings:
 
 
 def _announce(plan: Plan, config: Path | None) -> None:
+    """Raises `EndpointInUse` instead, where nothing of it would come true."""
+    check_free(ipc_path(plan.endpoint))
     extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
     if config is None:
