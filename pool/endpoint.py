@@ -24,6 +24,7 @@ __all__ = [
     "holder",
     "ipc_path",
     "prepare_folder",
+    "why_silent",
 ]
 
 # sun_path is 108 bytes with its final NUL; the workers' socket adds this to the clients' path.
@@ -153,6 +154,24 @@ def check_free(socket_path: Path) -> None:
     """Raises `EndpointInUse` where a pool is there now. Only the lock keeps the next one out."""
     if (pid := holder(socket_path)) is not None:
         raise EndpointInUse(_in_use(socket_path, pid))
+
+
+def why_silent(endpoint: str) -> str:
+    """Of a pool that lives on this machine and yet does not answer; "" where there is none."""
+    pid = holder(Path(endpoint.removeprefix("ipc://"))) if endpoint.startswith("ipc:///") else None
+    if pid is None:
+        return ""
+    if _is_stopped(pid):
+        return f"its process (pid {pid}) is stopped; `kill -CONT {pid}` lets it go on"
+    return f"its process (pid {pid}) lives; its log may say what it does"
+
+
+def _is_stopped(pid: int) -> bool:
+    """By SIGSTOP, Ctrl-Z or a debugger."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][:1] in ("T", "t")
+    except OSError:
+        return False
 
 
 def _in_use(socket_path: Path, pid: int | str) -> str:
