@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pool.core import events as told
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Slot
-from pool.core.jobs import FINISHED, Batch, Part
+from pool.core.jobs import FINISHED, Batch, JobState, Part
 from pool.core.queue import Answers, Chunks
 from pool.core.trial import Trial, acquit
 
@@ -41,8 +41,8 @@ class Settlement:
         now: float,
     ) -> None:
         """A payload a part, or in `failures` why there is none. The batch has ended, its slot is served afterwards."""
-        first = slot.jobs_done == slot.jobs_done_before
-        slot.jobs_done += batch.jobs
+        first = slot.finished == slot.finished_before
+        slot.finished += 1
         if not failures:
             self._learn(batch, run_s, now)
         if batch.joined:
@@ -66,8 +66,12 @@ class Settlement:
                     given += job.weight
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
+        slot.jobs_done += given
         if failed:
             self._trial.failed(batch, failed, now)
+            slot.jobs_done += len(
+                {part.job for part, _ in failed if part.job.state is JobState.FAILED and part.job.weight == 1}
+            )
         if first:
             slot.in_vain = 0
             self._dispatch.reruns.slot_came()

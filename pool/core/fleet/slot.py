@@ -105,7 +105,9 @@ class Slot:
     batches: dict[int, Batch] = field(default_factory=dict)
     last_used: int = 0
     started: int = 0  # batches
-    jobs_done: int = 0
+    finished: int = 0  # of them
+    finished_before: int = 0  # by former workers
+    jobs_done: int = 0  # each once, where its last rows ran
     jobs_done_before: int = 0  # by former workers
     versions: dict[str, int] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
@@ -161,7 +163,7 @@ class Slot:
     @property
     def proven(self) -> bool:
         """Whether its worker has finished anything yet."""
-        return self.jobs_of_worker > 0
+        return self.finished > self.finished_before
 
     @property
     def is_changing(self) -> bool:
@@ -191,7 +193,7 @@ class Slot:
         worker.role = Role.SERVING
         self.worker = worker
         self.batches, self.idle_lanes = {}, []
-        self.jobs_done_before = self.jobs_done
+        self.jobs_done_before, self.finished_before = self.jobs_done, self.finished
         self.kept_for = None
 
     def validate(self, timers: Timers) -> None:
