@@ -45,6 +45,7 @@ STATE_STYLES = {
     "BACKOFF": "red",
     "FATAL": "bold red",
     "STOPPED": "dim",
+    "DRAINED": "bold red",
     "QUEUED": "yellow",
     "LEASED": "yellow",
     "DONE": "green",
