@@ -58,6 +58,8 @@ def _signature_name(model: ModelInfo, asked: str | None) -> str:
     name = model.signature_name(asked)
     if name is None:
         raise Refused(f"model {model.name} has several signatures; name one of them: {_names(model.signatures)}")
+    if name in model.left_out:
+        raise Refused(f"model {model.name}: signature {name!r:.80} is not offered: {model.left_out[name]}")
     if name not in model.signatures:
         raise Refused(f"model {model.name}: no signature {name!r:.80}; {_choice(name, model.signatures)}")
     return name

@@ -65,7 +65,8 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     failed = [
         Text(f"  {name} failed every warm-up: {each['amiss']}", "yellow") for name, each in signatures if each["amiss"]
     ]
-    return Group(title, Text(f"  {model['path']}", "dim"), table, *runs, *failed)
+    left_out = [Text(f"  {name} is not offered: {why}", "yellow") for name, why in model.get("left_out", {}).items()]
+    return Group(title, Text(f"  {model['path']}", "dim"), table, *runs, *failed, *left_out)
 
 
 def _where(slots: Sequence[int], ready: Sequence[int]) -> str:

@@ -199,6 +199,7 @@ def _model(name: str, machine: Machine) -> dict[str, Any]:
         "signatures": {}
         if loaded is None
         else {key: _signature(loaded, machine.backlog.models[name], key) for key in loaded.signatures},
+        "left_out": {} if loaded is None else dict(loaded.left_out),
     }
 
 

@@ -78,6 +78,7 @@ class ModelInfo:
     `identity`: of the files, the settings that decide what is computed, and the library's version; a digest.
     `trials`: what the worker found of the rows of each signature that has some, where it tried.
     `amiss`: of each signature whose warm-up runs all failed, why; one line, the library's own words.
+    `left_out`: of each signature of the files that is not offered, why.
     """
 
     name: str
@@ -90,6 +91,7 @@ class ModelInfo:
     identity: str = ""
     trials: Mapping[str, Trial] = field(default_factory=dict)
     amiss: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

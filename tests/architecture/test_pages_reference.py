@@ -70,7 +70,18 @@ def test_each_exit_status_of_a_command_is_told() -> None:
 
 # --- JSON: what a pool of stub models prints, field by field
 
-OPEN = {"refused", "dropped", "answered", "signatures", "scheduling", "dependent", "amiss", "batches", "timeline"}
+OPEN = {
+    "refused",
+    "dropped",
+    "answered",
+    "signatures",
+    "scheduling",
+    "dependent",
+    "amiss",
+    "left_out",
+    "batches",
+    "timeline",
+}
 """Their keys are the data's, or stand elsewhere on the page."""
 CONFIG = """
 [pool]

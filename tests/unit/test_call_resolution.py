@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -378,6 +378,8 @@ def test_an_unknown_signature_is_told_the_nearest_or_all() -> None:
     text = refusal(info, ("x", ROWS), signature="zzz")
     assert text == "model m: no signature 'zzz'; there are: classify, predict"
     assert "no signature ''" in refusal(info, ("x", ROWS), signature="")
+    text = refusal(replace(info, left_out={"zzz": "it declares no outputs"}), ("x", ROWS), signature="zzz")
+    assert text == "model m: signature 'zzz' is not offered: it declares no outputs"
 
 
 def test_inputs_that_are_unknown_missing_or_there_twice() -> None:

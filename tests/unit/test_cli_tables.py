@@ -62,6 +62,9 @@ TWO = {"a": TensorSpec("float32", (-1, 64)), "b": TensorSpec("int64", (-1,))}
 SIGNATURES = {"other": Signature({}, {"y": TensorSpec("int64", None)}), "serving_default": Signature(PIXELS, TWO)}
 
 
+LEFT_OUT = {"train": "it declares no outputs"}
+
+
 def digits(**about: Any) -> ModelInfo:
     return ModelInfo("digits", "/models/digits", SIGNATURES, amiss={"other": FAILED}, **about)
 
@@ -223,7 +226,9 @@ def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.M
 
 
 def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(models_of(digits(stateful=True))))
+    monkeypatch.setattr(
+        FakeClient, "models_answer", told_pool.models(models_of(digits(stateful=True, left_out=LEFT_OUT)))
+    )
     stateful = "stateful: its jobs stay in slot 0; a job that may have started is not run again"
     assert shown(models).splitlines() == [
         f"digits  slots 0, 1 (ready: 0)  {stateful}",
@@ -236,6 +241,7 @@ def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         "  serving_default runs job by job: it keeps state",
         "  other runs job by job: it keeps state",
         f"  other failed every warm-up: {FAILED}",
+        "  train is not offered: it declares no outputs",
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",
