@@ -45,12 +45,14 @@ class TensorSpec:
 class Signature:
     """Named feeds and fetches with dtype and shape.
 
-    `composite`: some are the parts of ragged or sparse tensors, whose axes 0 are of sizes of their own.
+    `composite`: some are the parts of ragged or sparse tensors, whose axes 0 are of sizes of their own. `parts`: what
+    inputs are called, too, whose own name does not say which part they are: `r.row_splits_0` is `r_1`.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     composite: bool = False
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     def asked(self, outputs: Collection[str] | None) -> Collection[str]:
         """The outputs that a call means: None are all of them."""

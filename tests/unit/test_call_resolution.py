@@ -371,6 +371,35 @@ def test_the_default_signature_is_serving_default_else_the_only_one() -> None:
     assert refusal(model(), ("x", ROWS)) == "model m has several signatures; name one of them: none"
 
 
+RAGGED = Signature(
+    {"r": TensorSpec("float32", (-1,)), "r_1": TensorSpec("int64", (-1,)), "s.indices": TensorSpec("int64", None)},
+    {"y": Y},
+    True,
+    {"r.flat_values": "r", "r.row_splits_0": "r_1", "gone.flat_values": "gone"},
+)
+
+
+def test_parts_of_a_ragged_tensor_go_by_two_names() -> None:
+    splits, indices = np.array([0, 3]), ("s.indices", np.zeros((1, 2), np.int64))
+    for values, cuts in (("r", "r_1"), ("r.flat_values", "r.row_splits_0"), ("r", "r.row_splits_0")):
+        asked = ask(model(serving_default=RAGGED), (values, np.ones(3, np.float32)), (cuts, splits), indices)
+        assert list(asked.feeds) == ["r", "r_1", "s.indices"]
+    refused = refusal(model(serving_default=RAGGED), ("r", np.ones(3, np.float32)), ("r.flat_values", np.ones(3)))
+    assert refused.endswith("input 'r' is given twice")
+    assert "no input 'gone.flat_values'" in refusal(model(serving_default=RAGGED), ("gone.flat_values", splits))
+
+
+def test_who_gives_one_array_for_it_is_told_how_it_is_given() -> None:
+    info = model(serving_default=RAGGED)
+    assert refusal(info, ("r", np.ones((2, 2), np.float32))).endswith(
+        "input 'r': expected float32 [?], got float32 [2, 2];"
+        " it is a ragged tensor: give the inputs `pool.Ragged.from_rows(…).parts('r')`"
+    )
+    assert refusal(info, ("s", np.ones(2))).endswith(
+        "no input 's'; it is a sparse tensor: give the inputs `pool.Sparse.from_dense(…).parts('s')`"
+    )
+
+
 def test_an_unknown_signature_is_told_the_nearest_or_all() -> None:
     info = model(predict=Signature({"x": X}, {"y": Y}), classify=Signature({"x": X}, {"y": Y}))
     text = refusal(info, ("x", ROWS), signature="predikt")

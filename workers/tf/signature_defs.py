@@ -1,7 +1,7 @@
 """The signatures that a model declares, as far as they can be offered."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,11 @@ class BoundSignature:
 
 
 def bind(
-    model: str, signature_defs: Mapping[str, Any], graph: Any, composite: Collection[str] = ()
+    model: str, signature_defs: Mapping[str, Any], graph: Any, composite: Mapping[str, Mapping[str, str]]
 ) -> tuple[dict[str, BoundSignature], dict[str, str]]:
     """All signatures that can be offered, in the order of their names; and of each other one, why it cannot.
 
-    `composite`: the names of those with ragged or sparse tensors that their definitions do not show.
+    `composite`: those with ragged or sparse tensors that their definitions do not show; see `composites`.
     One with a tensor that cannot travel (a resource, a variant) is left out with a warning. Raises
     `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
     """
@@ -56,7 +56,9 @@ def bind(
             left_out[name] = str(reason)
             logger.warning("model %s: signature %r is not served: %s", model, name, reason)
         else:
-            bound[name] = BoundSignature(Signature(inputs, outputs, name in composite), feeds, fetches)
+            bound[name] = BoundSignature(
+                Signature(inputs, outputs, name in composite, composite.get(name, {})), feeds, fetches
+            )
     if not bound:
         why = (
             "; ".join(f"{name!r}: {each}" for name, each in left_out.items())
