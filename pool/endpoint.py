@@ -7,6 +7,7 @@ whatever killed it, so a socket without a held lock is stale and is taken over.
 
 import fcntl
 import os
+import shlex
 import stat
 import time
 from collections.abc import Mapping
@@ -78,7 +79,8 @@ def prepare_folder(path: Path) -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise InvalidConfig(f"endpoint folder {folder}: belongs to uid {status.st_uid}, not to uid {os.getuid()}")
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        raise InvalidConfig(f"endpoint folder {folder}: other users may write into it; run chmod 0700 {folder}")
+        command = f"chmod 0700 {shlex.quote(str(folder))}"
+        raise InvalidConfig(f"endpoint folder {folder}: other users may write into it; run {command}")
 
 
 class EndpointLock:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +54,8 @@ def check(config: Path | None, as_json: bool) -> None:
     if missing:
         raise PoolError("this pool would not start: " + "; ".join(missing))
     if not as_json:
-        click.echo(f"\nOK: `pool start{'' if config is None else f' --config {config}'}` would serve this")
+        option = "" if config is None else f" --config {shlex.quote(str(config))}"
+        click.echo(f"\nOK: `pool start{option}` would serve this")
 
 
 def installed_tensorflow() -> str | None:

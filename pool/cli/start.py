@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -108,12 +109,12 @@ def _next_command() -> str:
     if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
         program = "pool"
     elif Path(sys.argv[0]).name == "pool":
-        program = sys.argv[0]
+        program = shlex.quote(sys.argv[0])
     else:
-        program = f"{sys.executable} -m pool"
+        program = f"{shlex.quote(sys.executable)} -m pool"
     image = demo_folder() / "seven.json"
     image = min(image, Path(os.path.relpath(image)), key=lambda path: len(str(path)))
-    return f"{program} submit digits --input pixels=@{image}"
+    return f"{program} submit digits --input {shlex.quote(f'pixels=@{image}')}"
 
 
 def settings_of(config: Path | None) -> Settings:

@@ -174,6 +174,10 @@ def test_check_prints_the_plan(pool: Any, config: Any) -> None:
     assert ["a", "–", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
     assert 'hint: devices = "auto" puts a on 1 of 2 devices; devices = "all" puts a model on every one' in out
     assert out.endswith(f"OK: `pool start --config {path}` would serve this\n")
+    spaced = Path(path).rename(Path(path).with_name("my config.toml"))
+    assert in_process("check", "--config", str(spaced)).out.endswith(
+        f"OK: `pool start --config '{spaced}'` would serve this\n"
+    )
 
 
 def test_check_as_json(pool: Any, config: Any) -> None:
