@@ -351,6 +351,33 @@ def test_flat_inputs_of_tensorflow_2_go_by_the_names_of_their_parts_too(loaded, 
     assert not any(model.info.has_rows(signature, None) for signature in ("one", "several"))
 
 
+def test_what_workers_draw_at_random_is_as_the_page_says(loaded, tmp_path):
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+        def draw(self, x):
+            return {
+                "seeded": x + tf.random.uniform([4], seed=42),
+                "unseeded": x + tf.random.uniform([4]),
+                "stateless": x + tf.random.stateless_uniform([4], [1, 2]),
+            }
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"draw": module.draw})
+    workers = [loaded(tmp_path / "m") for _ in range(2)]
+    one, other = (
+        {
+            name: [run(model, {"x": np.float32(0)}, "draw")[name].tolist() for _ in range(3)]
+            for name in ("seeded", "unseeded", "stateless")
+        }
+        for model in workers
+    )
+    assert one["seeded"] == other["seeded"], "the same sequence"
+    assert one["seeded"][0] != one["seeded"][1]
+    assert one["unseeded"] != other["unseeded"]
+    assert one["stateless"] == other["stateless"]
+    assert one["stateless"][0] == one["stateless"][1]
+
+
 def test_the_newest_version_is_served(loaded, trained, two_signatures, tmp_path, caplog):
     caplog.set_level(logging.INFO, "workers.tf")
     for name, model in {"2": two_signatures, "0010": trained.saved_model}.items():
