@@ -14,6 +14,7 @@ import fcntl
 import grp
 import os
 import re
+import shlex
 import socket
 import stat
 import time
@@ -32,6 +33,7 @@ __all__ = [
     "EndpointInUse",
     "EndpointLock",
     "admit",
+    "check_free",
     "default_endpoint",
     "endpoints",
     "group_id",
@@ -41,6 +43,7 @@ __all__ = [
     "prepare_folder",
     "service_endpoint",
     "service_folder",
+    "why_silent",
 ]
 
 # sun_path is 108 bytes with its final NUL; the workers' socket adds this to the clients' path.
@@ -136,7 +139,8 @@ def prepare_folder(path: Path, group: str | None = None) -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise InvalidConfig(f"endpoint folder {folder}: belongs to uid {status.st_uid}, not to uid {os.getuid()}")
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        raise InvalidConfig(f"endpoint folder {folder}: other users may write into it; run chmod 0700 {folder}")
+        command = f"chmod 0700 {shlex.quote(str(folder))}"
+        raise InvalidConfig(f"endpoint folder {folder}: other users may write into it; run {command}")
     shut = [each for each in (folder, *folder.parents) if group and not each.stat().st_mode & 0o011]
     if shut:
         right = "open it with chmod, or set [pool] endpoint to a socket in another folder"
@@ -184,10 +188,7 @@ class EndpointLock:
                 if tries:
                     time.sleep(0.05)
                     continue
-                raise EndpointInUse(
-                    f"a pool is already running at ipc://{socket_path} (pid {pid or 'unknown'}); `pool stop` ends it,"
-                    " `pool start --name NAME` runs a second one"
-                ) from None
+                raise EndpointInUse(_in_use(socket_path, pid or "unknown")) from None
             if self._is_current():
                 break
             os.close(self._fd)  # the former holder removed the file between our open and our lock
@@ -233,6 +234,35 @@ def holder(socket_path: Path) -> int | None:
         return None
     finally:
         os.close(fd)
+
+
+def check_free(socket_path: Path) -> None:
+    """Raises `EndpointInUse` where a pool is there now. Only the lock keeps the next one out."""
+    if (pid := holder(socket_path)) is not None:
+        raise EndpointInUse(_in_use(socket_path, pid))
+
+
+def why_silent(endpoint: str) -> str:
+    """Of a pool that lives on this machine and yet does not answer; "" where there is none."""
+    pid = holder(Path(endpoint.removeprefix("ipc://"))) if endpoint.startswith("ipc:///") else None
+    if pid is None:
+        return ""
+    if _is_stopped(pid):
+        return f"its process (pid {pid}) is stopped; `kill -CONT {pid}` lets it go on"
+    return f"its process (pid {pid}) lives; its log may say what it does"
+
+
+def _is_stopped(pid: int) -> bool:
+    """By SIGSTOP, Ctrl-Z or a debugger."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][:1] in ("T", "t")
+    except OSError:
+        return False
+
+
+def _in_use(socket_path: Path, pid: int | str) -> str:
+    where = f"a pool is already running at ipc://{socket_path} (pid {pid})"
+    return f"{where}; `pool stop` ends it, `pool start --name NAME` runs a second one"
 
 
 def _lock_path(socket_path: Path) -> Path:

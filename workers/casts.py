@@ -23,8 +23,9 @@ _OF_PYTHON = _INTEGERS | {np.dtype(np.float64), np.dtype(np.complex128)}  # and 
 def cast(array: Array, target: Dtype, weak: bool) -> Array | None:
     """The array as `target`, or None where that would lose something. The array itself, if it is that already.
 
-    A dtype that holds every value of the array's is always taken; float64 also if it holds the very integers that
-    are there. Python's numbers are weak: they take any dtype in which their values survive, floats up to rounding.
+    A dtype that holds every value of the array's is always taken. Python's numbers, and arrays of the dtypes that numpy
+    gives these, take any dtype in which their values survive, floats up to rounding: `np.array([0.1])` goes where
+    `[0.1]` goes. `weak`: made of Python's numbers, so one without elements has no dtype.
     """
     source = array.dtype
     if source == target:
@@ -38,7 +39,7 @@ def cast(array: Array, target: Dtype, weak: bool) -> Array | None:
             array = array.astype(np.int8)
         with np.errstate(invalid="ignore"):  # a signalling NaN
             return array.astype(target)
-    if (weak and source in _OF_PYTHON) or (source in _INTEGERS and np.can_cast(source, target, "safe")):
+    if source in _OF_PYTHON:
         return _converted(array, target, rounding=True)
     return None
 

@@ -58,7 +58,7 @@ class Handler:
             if declared and _method(made, method) is None:
                 raise CannotLoad(f"{where}: it declares {kind} but has no method {method} to convert them")
         signatures = {
-            key: Signature(inputs.get(key, each.inputs), outputs.get(key, each.outputs), each.composite)
+            key: Signature(inputs.get(key, each.inputs), outputs.get(key, each.outputs), each.composite, each.parts)
             for key, each in graph.signatures.items()
         }
         self.info = replace(graph, signatures=signatures, handler=name)

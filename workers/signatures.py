@@ -46,7 +46,7 @@ def resolve(
         key = _input_name(header.name, found, where)
         if key in given:
             raise Refused(f"{where}: input {key!r} is given twice")
-        given[key] = _input(key, header, found.inputs[key], f"{where}, input {key!r}")
+        given[key] = _input(key, header, found, f"{where}, input {key!r}")
     missing = [key for key in found.inputs if key not in given]
     if missing:
         named = ", ".join(f"{key!r} ({found.inputs[key]})" for key in missing)
@@ -58,29 +58,35 @@ def _signature_name(model: ModelInfo, asked: str | None) -> str:
     name = model.signature_name(asked)
     if name is None:
         raise Refused(f"model {model.name} has several signatures; name one of them: {_names(model.signatures)}")
+    if name in model.left_out:
+        raise Refused(f"model {model.name}: signature {name!r:.80} is not offered: {model.left_out[name]}")
     if name not in model.signatures:
         raise Refused(f"model {model.name}: no signature {name!r:.80}; {_choice(name, model.signatures)}")
     return name
 
 
 def _input_name(asked: str, signature: Signature, where: str) -> str:
-    if asked in signature.inputs:
-        return asked
+    named = signature.parts.get(asked, asked)
+    if named in signature.inputs:
+        return named
     if asked == "":
         if len(signature.inputs) == 1:
             return next(iter(signature.inputs))
         raise Refused(f"{where}: a single array needs exactly one input; give a dict of {_names(signature.inputs)}")
-    raise Refused(f"{where}: no input {asked!r:.80}; {_choice(asked, signature.inputs)}")
+    hint = _hint(asked, signature) or _choice(asked, signature.inputs)
+    raise Refused(f"{where}: no input {asked!r:.80}; {hint}")
 
 
-def _input(name: str, header: TensorHeader, spec: TensorSpec, where: str) -> Input:
+def _input(name: str, header: TensorHeader, signature: Signature, where: str) -> Input:
+    spec = signature.inputs[name]
     if header.dtype not in DTYPES:
         raise BadFrame(f"no dtype {header.dtype!r:.40}")
     if any(axis < 0 for axis in header.shape):
         raise BadFrame(f"no shape {header.shape!r:.80}")
     if not shape_fits(header.shape, spec.shape):
-        got = f"{where}: expected {spec}, got {TensorSpec(header.dtype, header.shape)!s:.500}"
-        raise Refused(got + _missing_axis(name, header.shape, spec.shape))
+        got, hint = f"{TensorSpec(header.dtype, header.shape)!s:.500}", _hint(name, signature)
+        why = f"; {hint}" if hint else _missing_axis(name, header.shape, spec.shape)
+        raise Refused(f"{where}: expected {spec}, got {got}{why}")
     return Input(name, header, spec, where)
 
 
@@ -89,6 +95,17 @@ def _missing_axis(name: str, shape: tuple[int, ...], wanted: tuple[int, ...] | N
     if not wanted or wanted[0] not in (-1, 1) or not shape_fits((1, *shape), wanted):
         return ""
     return f": add an axis (`{name if name.isidentifier() else 'array'}[None]`)"
+
+
+def _hint(name: str, signature: Signature) -> str:
+    """For who gives one array, or nested lists, in the place of a tensor that travels as its parts."""
+    for kind, first, made in (
+        ("ragged", "flat_values", "Ragged.from_rows"),
+        ("sparse", "indices", "Sparse.from_dense"),
+    ):
+        if f"{name}.{first}" in signature.inputs or f"{name}.{first}" in signature.parts:
+            return f"it is a {kind} tensor: give the inputs `pool.{made}(…).parts({name!r})`"
+    return ""
 
 
 def shape_fits(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -59,7 +60,8 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     if missing:
         raise CommandFailed("this pool would not start: " + "; ".join(missing))
     if not as_json:
-        click.echo(f"\nOK: `pool start{'' if config in (None, CONFIG) else f' --config {config}'}` would serve this")
+        option = "" if config in (None, CONFIG) else f" --config {shlex.quote(str(config))}"
+        click.echo(f"\nOK: `pool start{option}` would serve this")
 
 
 def installed_tensorflow() -> str | None:

@@ -63,7 +63,8 @@ def _shown(model: Model) -> RenderableType:
             table.add_row(Text(f"  {name}", "cyan") if side == "in" else "", side, tensors)
     runs = [Text(f"  {name} runs {each.rows}", "dim") for name, each in signatures]
     failed = [Text(f"  {name} failed every warm-up: {each.amiss}", "yellow") for name, each in signatures if each.amiss]
-    return Group(title, Text(f"  {model.path}", "dim"), table, *runs, *failed)
+    left_out = [Text(f"  {name} is not offered: {why}", "yellow") for name, why in model.left_out.items()]
+    return Group(title, Text(f"  {model.path}", "dim"), table, *runs, *failed, *left_out)
 
 
 def _where(slots: Sequence[int], ready: Sequence[int]) -> str:

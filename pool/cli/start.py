@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -19,7 +20,7 @@ from pool.cli.failure import CommandFailed, NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option, name_option
 from pool.config import Settings, demo_folder, load_settings, parse_settings, with_demo
 from pool.core.actions import PoolStopped
-from pool.endpoint import default_endpoint
+from pool.endpoint import check_free, default_endpoint, ipc_path
 from pool.errors import PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
@@ -117,12 +118,13 @@ def _next_command(name: str | None) -> str:
     if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
         program = "pool"
     elif Path(sys.argv[0]).name == "pool":
-        program = sys.argv[0]
+        program = shlex.quote(sys.argv[0])
     else:
-        program = f"{sys.executable} -m pool"
+        program = f"{shlex.quote(sys.executable)} -m pool"
     image = demo_folder() / "seven.json"
     image = min(image, Path(os.path.relpath(image)), key=lambda path: len(str(path)))
-    return f"{program} submit digits --input pixels=@{image}{'' if name is None else f' --name {name}'}"
+    named = "" if name is None else f" --name {name}"
+    return f"{program} submit digits --input {shlex.quote(f'pixels=@{image}')}{named}"
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -156,6 +158,8 @@ def _at(endpoint: str, settings: Settings) -> Settings:
 
 
 def _announce(plan: Plan) -> None:
+    """Raises `EndpointInUse` instead, where nothing of it would come true."""
+    check_free(ipc_path(plan.endpoint))
     extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
     for note in plan.world.here.notes:

@@ -298,9 +298,13 @@ class Client(Replicas):
             if self._closed:
                 raise InvalidState(CLOSED)
             if self._connection is None or self._connection.lost:
-                self._peer.check()
+                self._check_pool()
                 self._connection = Connection(self._peer, self._spin_s)
             return self._connection
+
+    def _check_pool(self) -> None:
+        """Raises `PoolUnreachable` where no connection is to be made."""
+        self._peer.check()
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()  # another thread of the parent may have held it

@@ -22,6 +22,7 @@ __all__ = ["EmbeddedPool", "start"]
 
 STOP_MARGIN_S = 20.0  # on top of what the pool says that its end takes at most
 KILL_WAIT_S = 10.0
+END_S = 0.5  # in which all that a process has open is closed, once one of it is
 
 
 def start(
@@ -61,6 +62,7 @@ class EmbeddedPool(Client):
         self._owner = os.getpid()
         self._stop_within_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._ended = ""  # how its process did, once that was asked
         self._link, theirs = socket.socketpair()
         self._folder = tempfile.mkdtemp(prefix="pool-")
         self._log = Path(self._folder, "log")
@@ -125,6 +127,23 @@ class EmbeddedPool(Client):
         status = self._wait(KILL_WAIT_S)
         error = InvalidConfig if status == 2 else PoolUnreachable
         raise error(f"the pool did not start (exit status {status}){self._last_words()}")
+
+    def _check_pool(self) -> None:
+        """No pool is looked for where this one's process has ended: nobody starts it again."""
+        if not self._ended and self._has_ended():
+            self._ended = f"the pool of this program has ended (exit status {self._wait(KILL_WAIT_S)})"
+            self._ended += self._last_words()
+        if self._ended:
+            raise PoolUnreachable(self._ended)
+        super()._check_pool()
+
+    def _has_ended(self) -> bool:
+        """Its link ends with it, a moment before or after the connection that it is missed at."""
+        try:
+            self._link.settimeout(0.0 if self._connection is None else END_S)
+            return not self._link.recv(1, socket.MSG_PEEK)
+        except OSError:  # nothing to read; or a forked child's, to which it is a pool like any other
+            return False
 
     def _last_words(self) -> str:
         try:

@@ -10,6 +10,7 @@ Clients of one pool lose it in the same instant; their pauses differ, so that th
 import random
 from collections.abc import Callable
 
+from pool.endpoint import why_silent
 from pool.errors import PoolUnreachable
 
 __all__ = ["Outage", "PoolAway"]
@@ -93,14 +94,16 @@ class Outage:
         """Raises `PoolUnreachable` when it has lasted too long."""
         if now < self._until:
             return
-        if self._lost is None:
-            raise PoolUnreachable(
-                f"no pool answers at {self._endpoint} (waited {self._patience_s:g} s); start one with `pool start`"
-            )
-        raise PoolUnreachable(f"{self._lost} and did not come back within {self._patience_s:g} s")
+        patience, why = f"{self._patience_s:g} s", why_silent(self._endpoint)
+        if self._lost is not None:
+            raise PoolUnreachable(f"{self._lost} and did not come back within {patience}" + (why and f": {why}"))
+        if why:
+            raise PoolUnreachable(f"the pool at {self._endpoint} does not answer (waited {patience}): {why}")
+        raise PoolUnreachable(f"no pool answers at {self._endpoint} (waited {patience}); start one with `pool start`")
 
     def told(self, now: float) -> str:
         """For the error of a job whose time ends meanwhile."""
         if self._lost is None:
-            return f"no pool was found at {self._endpoint}"
+            why = why_silent(self._endpoint)
+            return f"no pool answered at {self._endpoint}" + (why and f": {why}")
         return f"{self._lost}, {now - self._began:.1f} s ago"

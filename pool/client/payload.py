@@ -23,6 +23,7 @@ from pool.wire.tensors import Array, dtype_name, tensor_bytes, to_array
 
 __all__ = ["Inputs", "concatenated", "decode_answer", "empty", "encode_call", "to_inputs"]
 
+UNEVEN = "its rows differ in length; for a ragged input, give the inputs `pool.Ragged.from_rows(rows).parts(NAME)`"
 _KEPT = 256  # tables of late …
 _SMALL = 64  # … of so many tensors at most
 
@@ -55,7 +56,8 @@ def to_inputs(model: str, inputs: object) -> Inputs:
         try:
             tensors[str(name)] = to_array(value)
         except Exception as error:  # numpy runs the `__array__` of anything
-            raise InvalidInput(f"model {model}, input {name!r}: cannot be sent as a tensor: {error}") from None
+            why = UNEVEN if "inhomogeneous" in str(error) else error
+            raise InvalidInput(f"model {model}, input {name!r}: cannot be sent as a tensor: {why}") from None
     heights = {array.shape[0] if array.ndim else 0 for array, _ in tensors.values()}
     rows = heights.pop() if len(heights) == 1 else 0
     return Inputs(tensors, rows or None)

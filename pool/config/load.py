@@ -22,7 +22,7 @@ __all__ = ["load_settings", "parse_settings", "with_demo"]
 def load_settings(path: Path) -> Settings:
     """The settings in a TOML file. Paths become absolute, relative to the file's folder."""
     try:
-        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidConfig(f"{path}: cannot be read: {reason}; write the path of a readable file") from None

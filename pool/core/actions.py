@@ -122,7 +122,10 @@ class UnpackChunk:
 
 @dataclass(frozen=True, slots=True)
 class KeepJob:
-    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers."""
+    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers.
+
+    `number` is its client's own, as in the `FailJob` that follows.
+    """
 
     job: int
     model: str
@@ -131,6 +134,8 @@ class KeepJob:
     rows: int | None
     payload: object
     history: str
+    client: bytes
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

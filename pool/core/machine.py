@@ -420,7 +420,10 @@ class Machine:
             self.fleet.kill(slot.worker, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
             return
         self._dispatch.ended(batch, now)
+        before = slot.worker.jobs_done if self.policy.recycle_jobs else 0
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
+        if self.policy.recycle_jobs:
+            self._recycling.worked(slot, before, now)
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
         """The lane cannot be reached, so the worker is unusable."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pool.core import events as told
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Slot
-from pool.core.jobs import FINISHED, Batch, Part
+from pool.core.jobs import FINISHED, Batch, JobState, Part
 from pool.core.queue import Answers, Chunks
 from pool.core.trial import Trial, acquit
 
@@ -42,9 +42,9 @@ class Settlement:
     ) -> None:
         """A payload a part, or in `failures` why there is none. The batch has ended, its slot is served afterwards."""
         worker = slot.worker
-        first = worker.jobs_done == 0
-        worker.jobs_done += batch.jobs
-        slot.jobs_done += batch.jobs
+        first = not worker.proven
+        worker.finished += 1
+        slot.finished += 1
         if not failures:
             self._learn(batch, run_s, now)
         if batch.joined:
@@ -68,8 +68,12 @@ class Settlement:
                     given += job.weight
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
+        ended = given
         if failed:
             self._trial.failed(batch, failed, now)
+            ended += len({part.job for part, _ in failed if part.job.state is JobState.FAILED and part.job.weight == 1})
+        worker.jobs_done += ended
+        slot.jobs_done += ended
         if first:
             slot.in_vain = 0
             self._dispatch.reruns.slot_came()

@@ -65,15 +65,17 @@ class KeptFiles:
         """Other bounds, which the next file is to fit."""
         self.most_files, self._max_bytes = keep, max_bytes
 
-    def write(self, name: str, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
-        """Writes the data, which is not copied, to a file of this name and the suffix.
+    def write(self, name: str, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> Path | None:
+        """Writes the data, which is not copied, to a file of this name and the suffix: its path, if it is to be there.
 
         `done` is told once, in whatever thread: the path, and why it was not written if it was not.
         """
         file = _File((self._folder or Path()) / f"{name}{self._suffix}", data, done)
         refused = self._unfit(sum(map(len, data))) or self._accept(file)
-        if refused is not None:
-            done(file.path, refused)
+        if refused is None:
+            return file.path
+        done(file.path, refused)
+        return None
 
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""

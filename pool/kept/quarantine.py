@@ -13,6 +13,7 @@ runs nothing.
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -168,23 +169,23 @@ class Quarantine(KeptFiles):
         folder = None if state is None else state / "quarantine"
         super().__init__(folder, SUFFIX, keep, max_bytes, FORMAT, "quarantine")
 
-    def keep(self, job: KeptJob, payload: Sequence[Buffer], over: Callable[[], object] = lambda: None) -> None:
-        """Writes the job with this payload in place of its own, which is not copied.
+    def keep(self, job: KeptJob, payload: Sequence[Buffer], over: Callable[[], object] = lambda: None) -> Path | None:
+        """Writes the job with this payload in place of its own, which is not copied. Returns where, if it is kept.
 
         `over` is called once, in whatever thread, when nobody reads the payload any more: written, or given up.
         """
         if not self.most_files:
             over()
-            return
+            return None
         now = datetime.now(UTC)
         try:
             data = _packed(replace(job, kept_at=now.isoformat(timespec="seconds")), payload)
         except BadFrame as error:  # the pool has read this table before
             _not_kept(job, str(error))
             over()
-            return
+            return None
         stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
-        self.write(f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}", data, partial(_tell, job, over))
+        return self.write(f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}", data, partial(_tell, job, over))
 
 
 def _tell(job: KeptJob, over: Callable[[], object], path: Path, failure: str | None) -> None:
@@ -196,7 +197,7 @@ def _tell(job: KeptJob, over: Callable[[], object], path: Path, failure: str | N
         "the inputs of job %d of model %s are stored: try it again with `pool submit --replay %s`",
         job.number,
         job.model,
-        path,
+        shlex.quote(str(path)),
         extra=about("inputs_kept", job=job.number, model=job.model, path=str(path)),
     )
 

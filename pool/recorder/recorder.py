@@ -19,7 +19,7 @@ from pool.core.fleet import Fleet, Slot, SlotState
 from pool.logs import about
 from pool.processes import Trace
 from pool.recorder.batches import Tables, batches_of
-from pool.recorder.shelf import FORMAT, CrashReport, Shelf
+from pool.recorder.shelf import FORMAT, MOST_DEATHS_LISTED, CrashReport, Shelf, line_of
 from pool.wire.exits import Exit
 
 __all__ = ["Recorder"]
@@ -30,7 +30,6 @@ MOST_REPORTS = 3  # of a slot, in memory
 MOST_BEATS = 10
 MOST_STATES = 20
 MOST_DEATHS = 20  # of a slot, a line each
-MOST_LISTED = 50
 MOST_LANES = 64
 DETAIL_CHARS = 200
 OUTPUT_CHARS = 64 << 10
@@ -107,25 +106,24 @@ class Recorder:
         return bool(reports) and reports[-1]["incarnation"] == incarnation
 
     def reports(self, slot: int) -> list[CrashReport]:
-        """Those in memory, the newest first; then the newest of a former pool, if there is none of this one."""
+        """Those in memory, the newest first; then the newest of a former pool."""
         own = list(reversed(self._tracks[slot].reports))
         former = self.shelf.former.get(slot)
-        return own or ([] if former is None else [former])
+        return own if former is None or former in own else [*own, former]
 
     def deaths(self) -> list[dict[str, Any]]:
-        """A line each, the newest first: this pool's, and for each slot without any the last of a former pool."""
+        """A line each, the newest first: this pool's, and those of former pools."""
         own = [death for track in self._tracks for _, death in track.deaths]
-        former = [_line(report) for slot, report in self.shelf.former.items() if not self._deaths_of(slot)]
-        return sorted(own + former, key=lambda death: death["died_at"], reverse=True)[:MOST_LISTED]
+        former = [
+            death for death in self.shelf.former_deaths if death not in own
+        ]  # one may have been written meanwhile
+        return sorted(own + former, key=lambda death: death["died_at"], reverse=True)[:MOST_DEATHS_LISTED]
 
     def folder(self) -> str | None:
         """Where the reports are, None where they are kept in memory only."""
         return None if self.shelf.folder is None else str(self.shelf.folder)
 
     # --- how ----------------------------------------------------------------------------------------------------
-
-    def _deaths_of(self, slot: int) -> bool:
-        return slot < len(self._tracks) and bool(self._tracks[slot].deaths)
 
     def _died(self, number: int, incarnation: int, death: Death, trace: Trace | None, now: float) -> None:
         slot, track = self._fleet.slots[number], self._tracks[number]
@@ -160,7 +158,7 @@ class Recorder:
             "threads": [] if trace is None else list(trace.threads),
             "note": "" if trace is None else trace.note,
         }
-        track.deaths.append((now, _line(report)))
+        track.deaths.append((now, line_of(report)))
         track.reports.append(report)
         self.shelf.put(report)
 
@@ -187,10 +185,6 @@ class Recorder:
             "batches": batches_of(slot, self._tables, now),
         }
         return _Sight(about, stacks)
-
-
-def _line(report: CrashReport) -> dict[str, Any]:
-    return {key: report[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
 
 
 def _beat(beat: WorkerBeat, age_s: float) -> dict[str, Any]:

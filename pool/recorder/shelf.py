@@ -15,7 +15,7 @@ from pool.kept import KeptFiles, read_file
 from pool.logs import about
 from pool.recorder.fault_report import FORMAT as FAULT_FORMAT
 
-__all__ = ["FORMAT", "CrashReport", "Shelf"]
+__all__ = ["FORMAT", "MOST_DEATHS_LISTED", "CrashReport", "Shelf", "line_of"]
 
 log = logging.getLogger("pool.recorder")
 
@@ -26,6 +26,7 @@ NEWEST = max(FORMAT, FAULT_FORMAT)  # one row of numbers for all in the folder: 
 SUFFIX = ".json"
 LARGEST = 4 << 20  # bytes; what is larger is none of ours
 MOST_LISTED = 10_000
+MOST_DEATHS_LISTED = 50
 
 CrashReport = dict[str, Any]
 
@@ -56,11 +57,13 @@ class Shelf(KeptFiles):
     def __init__(self, state: Path | None, keep: int, max_bytes: int, endpoint: str) -> None:
         """Keeps at most `keep` files of `max_bytes` together below `state`; none where either is missing.
 
-        The newest report of each slot that is there already is read meanwhile, see `former`.
+        Those that are there already are read meanwhile, see `former` and `former_deaths`.
         """
         super().__init__(None if state is None else state / NAME, SUFFIX, keep, max_bytes, NEWEST, "crash_reports")
         self.former: Mapping[int, CrashReport] = {}
         """By slot: the newest report that a former pool of this endpoint has left. Empty until it has been read."""
+        self.former_deaths: list[CrashReport] = []
+        """A line each of the last workers of former pools of this endpoint, the newest first."""
         self._endpoint = endpoint
         self._reader: threading.Thread | None = None
         if self.folder is not None:
@@ -69,7 +72,7 @@ class Shelf(KeptFiles):
             self._reader.start()
 
     def wait_read(self, timeout_s: float) -> None:
-        """Until `former` is what it will be, or for so long."""
+        """Until `former` and `former_deaths` are what they will be, or for so long."""
         if self._reader is not None:
             self._reader.join(timeout_s)
 
@@ -109,14 +112,21 @@ class Shelf(KeptFiles):
         except OSError:
             return  # there is none yet; whoever writes the first one hears of anything else
         found: dict[int, CrashReport] = {}
+        deaths: list[CrashReport] = []
         for name in names:
             match = _NAME.fullmatch(name)
-            if match is None or int(match[1]) in found:
+            if match is None or (int(match[1]) in found and len(deaths) >= MOST_DEATHS_LISTED):
                 continue
             report = None if self.newer.has(folder / name) else _parsed(folder / name)
             if report is not None and report["slot"] == int(match[1]) and report["endpoint"] == self._endpoint:
-                found[report["slot"]] = report
-        self.former = found
+                found.setdefault(report["slot"], report)
+                deaths.append(line_of(report))
+        self.former, self.former_deaths = found, deaths
+
+
+def line_of(report: CrashReport) -> dict[str, Any]:
+    """What a list of deaths says of it."""
+    return {key: report[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
 
 
 def _stamp() -> str:

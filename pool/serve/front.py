@@ -9,6 +9,7 @@ own; its routing id is nobody's to know.
 import contextlib
 import logging
 import os
+import shlex
 import socket
 import time
 from collections import Counter, deque
@@ -493,10 +494,13 @@ class Front:
         else:
             self._send(client, frames)
 
-    def failed(self, name: bytes, job: int, failed: JobFailed) -> None:
-        """Why a job of the client has no result."""
+    def failed(self, name: bytes, job: int, failed: JobFailed, kept: Path | None = None) -> None:
+        """Why a job of the client has no result. `kept`: the file with its inputs, for this machine."""
         if (client := self._clients.named.get(name)) is not None:
-            self._fail(client, job, failed.fault, failed.text, failed.retry_after_s)
+            text = failed.text
+            if kept is not None and self._is_local(client):
+                text += f"; `pool submit --replay {shlex.quote(str(kept))}` runs it again"
+            self._fail(client, job, failed.fault, text, failed.retry_after_s)
 
     def unpacked(self, action: UnpackChunk) -> None:
         """In the place of an answer."""

@@ -112,6 +112,7 @@ class Service:
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
         self._kept: deque[JobRegions | None] = deque()  # of jobs that are on the disk; filled by the threads that write
+        self._kept_in: dict[tuple[bytes, int], Path] = {}  # of quarantined jobs, until their clients are told
         self._written = Doorbell()  # which they ring
         self._alarms = Alarms()
         self._front_turn = self._alarms.alarm(self._tend_front)
@@ -398,7 +399,7 @@ class Service:
     def _act(self, action: do.Action) -> None:
         match action:
             case do.FailJob(client, job, failed):
-                self._front.failed(client, job, failed)
+                self._front.failed(client, job, failed, self._kept_in.pop((client, job), None))
             case do.JudgeRows(slot, incarnation, judged):
                 self._back.judge(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
@@ -453,7 +454,9 @@ class Service:
             self._kept.append(regions)
             self._written.ring()
 
-        self._quarantine.keep(job, [whole.table, *map(memory_of, whole.buffers)], over)
+        path = self._quarantine.keep(job, [whole.table, *map(memory_of, whole.buffers)], over)
+        if path is not None:
+            self._kept_in[kept.client, kept.number] = path
 
     def _let_go(self) -> None:
         """Of the memory that clients were lent and that has been written to the disk."""

@@ -35,7 +35,7 @@ def pool_status(
     ]
     return {
         **about,
-        "state": "STOPPING" if machine.fleet.stopping else "SERVING" if _serving(machine) else "STARTING",
+        "state": _state(machine),
         "restart_needed": restart_needed(machine),
         "slots": slots,
         "queue": {
@@ -53,8 +53,16 @@ def restart_needed(machine: Machine) -> str | None:
     return RESTART_NEEDED if any(slot.other_release for slot in machine.fleet.slots) else None
 
 
-def _serving(machine: Machine) -> bool:
-    return any(slot.state is SlotState.READY for slot in machine.fleet.slots)
+def _state(machine: Machine) -> str:
+    """Of the pool as a whole. DRAINED: no slot serves, and none will before somebody asks for it."""
+    states = {slot.state for slot in machine.fleet.slots if slot.planned}
+    if machine.fleet.stopping:
+        return "STOPPING"
+    if SlotState.READY in states:
+        return "SERVING"
+    if SlotState.DRAINING in states:
+        return "DRAINING"
+    return "DRAINED" if SlotState.STOPPED in states <= {SlotState.STOPPED, SlotState.FATAL} else "STARTING"
 
 
 def slot_status(
@@ -191,6 +199,7 @@ def _model(name: str, machine: Machine) -> dict[str, Any]:
         "signatures": {}
         if loaded is None
         else {key: _signature(loaded, machine.backlog.models[name], key) for key in loaded.signatures},
+        "left_out": {} if loaded is None else dict(loaded.left_out),
     }
 
 

@@ -32,6 +32,7 @@ __all__ = [
 
 Row = TypeVar("Row")
 
+LONG = 40
 _UNLIMITED = 10_000
 _GAP = (0, 2, 0, 0)
 
@@ -45,6 +46,7 @@ STATE_STYLES = {
     "BACKOFF": "red",
     "FATAL": "bold red",
     "STOPPED": "dim",
+    "DRAINED": "bold red",
     "QUEUED": "yellow",
     "LEASED": "yellow",
     "DONE": "green",
@@ -97,16 +99,18 @@ class Column(Generic[Row]):
 
 
 def table(rows: Sequence[Row], *columns: Column[Row]) -> Table:
-    """The wide form where it fits without wrapping, otherwise the narrow one: related facts stand over each other.
+    """The wide form where it fits, otherwise the narrow one: related facts stand over each other.
 
+    A cell of the wide form is wrapped only past `LONG` characters: one long name is no reason to give it up.
     REQUIRES headings that differ.
     """
     filled = [(column, [column.cell(row) for row in rows]) for column in columns]
     filled = [(column, cells) for column, cells in filled if any(cells) or not column.optional]
-    wide = _of({column.heading: list(map(_in_one_line, cells)) for column, cells in filled})
+    whole = {column.heading: list(map(_in_one_line, cells)) for column, cells in filled}
+    least = _of({heading: [cell[:LONG] for cell in cells] for heading, cells in whole.items()})
     console = plain_console(io.StringIO())
-    if console.measure(wide, options=console.options.update(width=_UNLIMITED)).maximum <= console.width:
-        return wide
+    if console.measure(least, options=console.options.update(width=_UNLIMITED)).maximum <= console.width:
+        return _of(whole)
     second = {
         column.below: (column.heading.removeprefix(">").lower(), cells) for column, cells in filled if column.below
     }

@@ -268,6 +268,7 @@ class Model(Record):
     handler: str | None
     optimizations: tuple[Decision, ...]
     signatures: Mapping[str, SignatureInfo]
+    left_out: Mapping[str, str]
     failover: tuple[Moved, ...]
     remarks: tuple[str, ...]
     scheduling: ModelLoad

@@ -46,12 +46,14 @@ class TensorSpec:
 class Signature:
     """Named feeds and fetches with dtype and shape.
 
-    `composite`: some are the parts of ragged or sparse tensors, whose axes 0 are of sizes of their own.
+    `composite`: some are the parts of ragged or sparse tensors, whose axes 0 are of sizes of their own. `parts`: what
+    inputs are called, too, whose own name does not say which part they are: `r.row_splits_0` is `r_1`.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     composite: bool = False
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     def asked(self, outputs: Collection[str] | None) -> Collection[str]:
         """The outputs that a call means: None are all of them."""
@@ -79,6 +81,7 @@ class ModelInfo:
     `identity`: of the files, the settings that decide what is computed, and the library's version; a digest.
     `trials`: what the worker found of the rows of each signature that has some, where it tried.
     `amiss`: of each signature whose warm-up runs all failed, why; one line, the library's own words.
+    `left_out`: of each signature of the files that is not offered, why.
     """
 
     name: str
@@ -91,6 +94,7 @@ class ModelInfo:
     identity: str = ""
     trials: Mapping[str, Trial] = field(default_factory=dict)
     amiss: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

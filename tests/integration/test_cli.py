@@ -288,6 +288,15 @@ def test_stop_and_what_follows() -> None:
         assert f"no pool answers at {pool.endpoint}" in failure(pool, "status")
 
 
+def test_a_pool_that_is_stopped_by_a_signal_is_told_from_none() -> None:
+    with pool_process(stub_config()) as pool:
+        pool.running.send_signal(signal.SIGSTOP)
+        try:
+            assert f"does not answer (waited 2 s): its process (pid {pool.pid}) is stopped" in failure(pool, "status")
+        finally:
+            pool.running.send_signal(signal.SIGCONT)
+
+
 def test_check_notices_a_pool_that_runs(pool: PoolProcess) -> None:
     assert f"a pool runs at this endpoint now (pid {pool.pid})" in output(None, "check", "--config", str(pool.config))
 

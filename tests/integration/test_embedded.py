@@ -93,6 +93,14 @@ def test_its_death_is_the_end_of_its_jobs() -> None:
         os.kill(running.pid, signal.SIGKILL)
         with pytest.raises(errors.PoolUnreachable, match="went away before it answered"):
             future.result(5)
+        # No new connection looks for it, which would take the five seconds of `connect_timeout`.
+        for ask in (lambda: running.run("faults", {}, signature="pid"), running.status):
+            with pytest.raises(
+                errors.PoolUnreachable, match=r"of this program has ended \(exit status -9\):\n(.*\n)*.*ready: 1 "
+            ):
+                ask()
+        with pytest.raises(errors.PoolUnreachable, match="has ended"):
+            running.submit("faults", {}, signature="pid").result(0)
 
 
 PROGRAM = """

@@ -39,7 +39,8 @@ def pool(state: Path) -> Iterator[PoolProcess]:
 def poison(client: Client, value: float) -> KeptJob:
     """Has the pool quarantine a job, and returns it as its log says where it is."""
     inputs = {"x": np.array([1.0, value], np.float32)}
-    with pytest.raises(errors.Quarantined):
+    again = r"`pool submit --replay \S+/quarantine/\S+-rows-\d+\.job` runs it again"  # as the log says it
+    with pytest.raises(errors.Quarantined, match=again):
         client.run("rows", inputs, signature="kill", outputs=["y"], timeout=60.0)
     payload: list[Any] = encode_call("rows", inputs)[1]  # without shared memory it has bytes alone
     return KeptJob("rows", "kill", ("y",), 2, "", tuple(payload))

@@ -11,8 +11,10 @@ from google.protobuf import text_format
 
 from pool import Ragged, Sparse
 from pool.wire.signatures import TensorSpec
+from pool.wire.tensors import encode_tensor, to_array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad
+from workers.signatures import resolve
 from workers.tf.loading import load as load_with
 
 pytestmark = pytest.mark.tensorflow
@@ -297,6 +299,83 @@ def test_a_ragged_input_is_fed_by_its_parts(loaded, tmp_path):
     assert set(model.info.signatures["serving_default"].inputs) == set(feeds)
     assert run(model, feeds)["total"].tolist() == [3.0, 0.0, 4.0]
     assert run(model, Ragged.from_rows([[1, 2], [], [4]], np.float32).parts("rows"))["total"].tolist() == [3, 0, 4]
+
+
+def test_flat_inputs_of_tensorflow_2_go_by_the_names_of_their_parts_too(loaded, tmp_path):
+    """In the file they are `r`, `r_1`, … of one argument, and `x`, `x_1`, … of a mapping."""
+
+    class Module(tf.Module):
+        def __init__(self):
+            self.factor = tf.Variable(2.0)
+
+        @tf.function(input_signature=[tf.RaggedTensorSpec([None, None, None], tf.float32), tf.TensorSpec([None])])
+        def one(self, r, k):
+            return {"y": tf.reduce_sum(r, [1, 2]) * self.factor + k}
+
+        @tf.function(
+            input_signature=[
+                {
+                    "s": tf.SparseTensorSpec([None, None], tf.float32),
+                    "r": tf.RaggedTensorSpec([None, None], tf.string),
+                    "d": tf.TensorSpec([None], tf.float32),
+                }
+            ]
+        )
+        def several(self, x):
+            rows = tf.cast(x["r"].row_lengths(), tf.float32)
+            return {"y": tf.sparse.reduce_sum(x["s"], 1) * 100 + rows * 10 + x["d"]}
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"one": module.one, "several": module.several})
+    model = loaded(tmp_path / "m")
+
+    def answer(signature, inputs):
+        fed = {name: to_array(value) for name, value in inputs.items()}
+        headers = [encode_tensor(name, *each)[0] for name, each in fed.items()]
+        invocation = resolve(model.info, signature, None, headers)
+        names = [each.name for each in invocation.inputs]
+        feeds = {name: array for name, (array, _) in zip(names, fed.values(), strict=True)}
+        return run(model, feeds, signature)["y"].tolist()
+
+    inner = Ragged.from_rows([[1, 2], [4], []], np.float32)
+    outer = Ragged(inner.flat_values, (np.array([0, 2, 3]), inner.row_splits[0]))
+    assert answer("one", {**outer.parts("r"), "k": np.array([0.5, 0.25], np.float32)}) == [14.5, 0.25]
+    parts = model.info.signatures["several"].parts
+    ragged, sparse = (next(name for name in parts if name.endswith(kind)) for kind in (".flat_values", ".indices"))
+    given = {
+        **Ragged.from_rows([["a", "b"], []]).parts(ragged.removesuffix(".flat_values")),
+        **Sparse.from_dense(np.array([[0, 3], [4, 0]], np.float32)).parts(sparse.removesuffix(".indices")),
+    }
+    (dense,) = model.info.signatures["several"].inputs.keys() - set(parts.values())
+    assert answer("several", {**given, dense: np.array([1, 2], np.float32)}) == [321.0, 402.0]
+    assert not any(model.info.has_rows(signature, None) for signature in ("one", "several"))
+
+
+def test_what_workers_draw_at_random_is_as_the_page_says(loaded, tmp_path):
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+        def draw(self, x):
+            return {
+                "seeded": x + tf.random.uniform([4], seed=42),
+                "unseeded": x + tf.random.uniform([4]),
+                "stateless": x + tf.random.stateless_uniform([4], [1, 2]),
+            }
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"draw": module.draw})
+    workers = [loaded(tmp_path / "m") for _ in range(2)]
+    one, other = (
+        {
+            name: [run(model, {"x": np.float32(0)}, "draw")[name].tolist() for _ in range(3)]
+            for name in ("seeded", "unseeded", "stateless")
+        }
+        for model in workers
+    )
+    assert one["seeded"] == other["seeded"], "the same sequence"
+    assert one["seeded"][0] != one["seeded"][1]
+    assert one["unseeded"] != other["unseeded"]
+    assert one["stateless"] == other["stateless"]
+    assert one["stateless"][0] == one["stateless"][1]
 
 
 def test_the_newest_version_is_served(loaded, trained, two_signatures, tmp_path, caplog):

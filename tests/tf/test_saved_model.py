@@ -131,6 +131,10 @@ def odd(models):
 def test_what_cannot_travel_is_left_out_with_a_warning(backend, odd, caplog):
     model = backend.load(ModelSettings("odd", str(odd), True))
     assert set(model.info.signatures) == {"twins", "brain"}
+    assert model.info.left_out == {
+        "handle": "output of signature 'handle', 'handle', has dtype resource, which cannot be sent",
+        "nothing": "it declares no outputs",
+    }
     (record,) = [record for record in caplog.records if record.name == "workers.tf"]
     assert "'handle' is not served" in record.getMessage()
     assert "has dtype resource, which cannot be sent" in record.getMessage()

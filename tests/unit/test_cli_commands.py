@@ -183,6 +183,10 @@ def test_check_prints_the_plan(pool: Any, config: Any) -> None:
     assert ["a", "1", "cpu:0", "every", "CPU", "has", "a", "model"] in lines
     assert ["b", "2", "cpu:0,", "cpu:1", "it", "is", "on", "every", "device"] in lines
     assert out.endswith(f"OK: `pool start --config {path}` would serve this\n")
+    spaced = Path(path).rename(Path(path).with_name("my config.toml"))
+    assert in_process("check", "--config", str(spaced)).out.endswith(
+        f"OK: `pool start --config '{spaced}'` would serve this\n"
+    )
 
 
 def test_check_as_json(pool: Any, config: Any) -> None:

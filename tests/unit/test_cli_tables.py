@@ -64,6 +64,9 @@ TWO = {"a": TensorSpec("float32", (-1, 64)), "b": TensorSpec("int64", (-1,))}
 SIGNATURES = {"other": Signature({}, {"y": TensorSpec("int64", None)}), "serving_default": Signature(PIXELS, TWO)}
 
 
+LEFT_OUT = {"train": "it declares no outputs"}
+
+
 def digits(**about: Any) -> ModelInfo:
     return ModelInfo("digits", "/models/digits", SIGNATURES, amiss={"other": FAILED}, **about)
 
@@ -224,8 +227,29 @@ def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.M
     assert ("21.30 ms" in output) == (columns >= 100)
 
 
+def test_one_long_name_does_not_cost_the_others_their_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    rows = [("digits", "a stub", 7), ("n" * 150, "a stub", 12345)]
+    columns: list[Column[tuple[str, str, int]]] = [
+        Column("MODEL", lambda row: row[0]),
+        Column("IS", lambda row: row[1], below=""),
+        Column(">JOBS", lambda row: str(row[2])),
+    ]
+    console = Console(width=70)
+    with console.capture() as captured:
+        console.print(table(rows, *columns))
+    heading, short, *long = captured.get().splitlines()
+    assert heading.split() == ["MODEL", "IS", "JOBS"]
+    assert short.split() == ["digits", "a", "stub", "7"]
+    assert "".join(line.split()[0] for line in long) == "n" * 150
+    assert long[0].split()[1:] == ["a", "stub", "12345"]
+    assert all(len(line) <= 70 for line in long)
+
+
 def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(models_of(digits(stateful=True))))
+    monkeypatch.setattr(
+        FakeClient, "models_answer", told_pool.models(models_of(digits(stateful=True, left_out=LEFT_OUT)))
+    )
     stateful = "stateful: its jobs stay in slot 0; a job that may have started is not run again"
     assert shown(models).splitlines() == [
         f"digits  slots 0, 1 (ready: 0)  {stateful}",
@@ -238,6 +262,7 @@ def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         "  serving_default runs job by job: it keeps state",
         "  other runs job by job: it keeps state",
         f"  other failed every warm-up: {FAILED}",
+        "  train is not offered: it declares no outputs",
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",

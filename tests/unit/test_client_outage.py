@@ -1,9 +1,12 @@
 """How long a client looks for its pool, on a clock of the test's own."""
 
+from pathlib import Path
+
 import pytest
 
 from pool import errors
 from pool.client.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Outage
+from pool.endpoint import EndpointLock
 
 LOST = "the pool at ipc:///p went away"
 
@@ -59,4 +62,20 @@ def test_time_in_which_this_process_stood_still_is_no_search() -> None:
 
 def test_what_a_job_is_told_whose_time_ends_meanwhile() -> None:
     assert outage().told(101.5) == "the pool at ipc:///p went away, 1.5 s ago"
-    assert outage(lost=None).told(101.5) == "no pool was found at ipc:///p"
+    assert outage(lost=None).told(101.5) == "no pool answered at ipc:///p"
+
+
+def test_one_that_lives_and_is_silent_is_told_from_none(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/p.sock"
+    silent = Outage(endpoint, 2.0, 100.0)
+    lock = EndpointLock(tmp_path / "p.sock")
+    with pytest.raises(
+        errors.PoolUnreachable, match=r"^the pool at \S+ does not answer \(waited 2 s\): its process \(pid"
+    ):
+        silent.check(102.0)
+    assert "its process" in silent.told(101.0)
+    with pytest.raises(errors.PoolUnreachable, match="went away and did not come back within 2 s: its process"):
+        Outage(endpoint, 2.0, 100.0, LOST).check(102.0)
+    lock.release()
+    with pytest.raises(errors.PoolUnreachable, match="no pool answers"):
+        silent.check(102.0)

@@ -472,6 +472,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_settings(tmp_path / "latin.toml")
 
 
+def test_a_byte_order_mark_is_no_mistake_and_the_lines_count_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes("\ufeff[pool]\r\nlanes = 3\r\n".encode())
+    assert load_settings(path).pool.lanes == 3
+    (told,) = file_mistakes(tmp_path, "\ufeff[pool]\nlane = 3\n")
+    assert told.startswith(":2: [pool] lane: unknown key"), told
+
+
 # --- paths
 
 

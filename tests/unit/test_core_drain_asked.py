@@ -7,6 +7,7 @@ from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 from simulation.driver import Driver, RunBatch, every, one
+from unit import told_pool
 
 
 def test_what_runs_is_finished_and_the_slot_stays_empty() -> None:
@@ -43,6 +44,35 @@ def test_jobs_that_no_other_slot_can_run_are_refused_and_the_pool_lives_on() -> 
     driver.up(0)
     driver.done(driver.run_of(4))
     assert driver.result(4)
+
+
+def test_the_pool_says_that_all_of_it_is_drained_and_not_that_it_starts() -> None:
+    driver = Driver(["m"], ["m"])
+    seen = []
+
+    def look() -> None:
+        seen.append(told_pool.status(driver)["state"])
+
+    driver.start()
+    look()
+    driver.up(0)
+    driver.up(1)
+    driver.submit()
+    driver.feed(told.DrainAsked(1))
+    driver.die(1, "exit status 0")
+    look()
+    driver.feed(told.DrainAsked(0))
+    look()
+    driver.done(driver.run_of(1))
+    driver.die(0, "exit status 0")
+    look()
+    driver.feed(told.RestartAsked(0))
+    look()
+    driver.up(0)
+    look()
+    driver.feed(told.StopAsked("enough"))
+    look()
+    assert seen == ["STARTING", "SERVING", "DRAINING", "DRAINED", "STARTING", "SERVING", "STOPPING"]
 
 
 @pytest.mark.parametrize("state", ["STARTING", "LOADING", "BACKOFF", "STOPPING"])

@@ -69,6 +69,32 @@ def test_a_job_with_more_rows_than_a_batch_has_is_cut_and_its_answers_come_in_or
     assert driver.result(1) == ("0 to 8", "8 to 16", "16 to 20")
 
 
+def test_a_job_is_counted_once_where_its_last_rows_ran_however_often_it_ran() -> None:
+    def counted(driver: Driver) -> list[int]:
+        return [slot.jobs_done for slot in driver.machine.fleet.slots]
+
+    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=8)}).serve()
+    first, second = every(driver.submit(rows=20), RunBatch)
+    third = one(driver.done(first), RunBatch)
+    driver.done(third)
+    assert counted(driver) == [0, 0]
+    driver.done(second)
+    assert counted(driver)[second.slot] == sum(counted(driver)) == 1
+
+    alone = Driver(["m"]).serve()
+    run = batch_of(alone, 1, 1)
+    assert counted(alone) == [1]
+    alone.spoil(run, Fault.MODEL_FAILED)
+    assert counted(alone) == [1], "both are taken apart"
+    alone.spoil(last_run(alone), Fault.MODEL_FAILED)
+    alone.done(last_run(alone))
+    assert counted(alone) == [3], "one failed, one is done"
+    alone.submit(rows=1)
+    alone.feed(told.JobCancelled(b"client", 4))
+    alone.done(last_run(alone))
+    assert counted(alone) == [3], "nobody has its answer"
+
+
 @pytest.mark.parametrize("other", [{"form": b"other"}, {"outputs": ("y",)}, {"signature": "other"}, {"rows": None}])
 def test_jobs_that_cannot_be_joined_run_apart(other: dict[str, object]) -> None:
     """Without rows too, whatever its form says: a client may send what it likes."""

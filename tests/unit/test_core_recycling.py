@@ -56,6 +56,18 @@ def test_by_jobs() -> None:
     assert away(driver) == [], "the new one has done nothing yet"
 
 
+def test_by_jobs_before_the_bound_however_fast_they_are() -> None:
+    driver = Driver(["m"], recycle_jobs=1000).serve()
+    done = 0
+    while not driver.machine.fleet.slots[0].is_changing:
+        assert done < 1000, "in no time, so the bound is passed unless somebody looks in time"
+        driver.submit()
+        driver.done(driver.running()[0])
+        done += 1
+    assert done >= 900
+    assert f"it has done {done} jobs ([recycle] jobs)" in every(driver.log, do.WorkerChanged)[-1].reason
+
+
 def test_by_memory() -> None:
     driver = Driver(["m"], ["m"], recycle_bytes=1 << 30, **ALONE).serve()
     driver.feed(told.WorkerMeasured(1, 1, 900 << 20))
@@ -87,10 +99,10 @@ def test_as_many_stay_ready_as_are_wanted(min_ready: int) -> None:
     driver = Driver(["m"], ["m"], ["m"], recycle_jobs=1, min_ready=min_ready, hung_after_s=1e6, **ALONE).serve()
     driver.feed(told.DrainAsked(2))
     driver.die(2, "exit status 0")
-    for _ in range(2):
-        driver.submit(timeout_s=1e5)
-        driver.done(driver.running()[0])
-    driver.submit(timeout_s=1e5)  # the model is asked for
+    for _ in range(3):
+        driver.submit(timeout_s=1e5)  # the model is asked for
+    for run in driver.running():
+        driver.done(run)
     driver.pass_time(6.0)
     assert len(away(driver)) == (2 if min_ready == 1 else 1)
 

@@ -2,6 +2,7 @@
 
 import grp
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -24,6 +25,7 @@ from pool.endpoint import (
     ipc_path,
     obstacle,
     prepare_folder,
+    why_silent,
 )
 from pool.errors import InvalidConfig
 
@@ -213,6 +215,16 @@ def test_another_process_is_named_and_its_death_frees_the_endpoint(path: Path, h
     assert holder(path) == os.getpid()
     assert lock_file(path).read_text() == f"{os.getpid()}\n"
     lock.release()
+
+
+def test_one_that_is_stopped_is_told_from_one_that_runs_and_from_none(path: Path, hold: Hold) -> None:
+    endpoint = f"ipc://{path}"
+    assert why_silent(endpoint) == why_silent("tcp://127.0.0.1:1") == ""
+    child = hold()
+    assert why_silent(endpoint).startswith(f"its process (pid {child.pid}) lives")
+    child.send_signal(signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+    assert why_silent(endpoint) == f"its process (pid {child.pid}) is stopped; `kill -CONT {child.pid}` lets it go on"
 
 
 @pytest.mark.parametrize("content", ["4194305\n", "999999999999999999999999999\n", "", "\0\xff no number"])

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import os
+import shlex
 import stat
 import tempfile
 import threading
@@ -62,6 +63,15 @@ def test_a_job_is_kept_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert caplog.messages == [
         f"the inputs of job 81 of model digits are stored: try it again with `pool submit --replay {path}`"
     ]
+
+
+def test_the_command_that_is_told_can_be_pasted_whatever_the_folder_is_called(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        (path,) = kept(Quarantine(tmp_path / "it's $HOME", 20, 1 << 20))
+    command = caplog.messages[0].split("`")[1]
+    assert shlex.split(command) == ["pool", "submit", "--replay", str(path)]
 
 
 def test_what_is_kept_is_this_users_alone(tmp_path: Path) -> None:

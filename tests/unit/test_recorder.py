@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,22 @@ def test_the_end_of_a_former_incarnation_is_no_news() -> None:
     assert body.report()["beats"] == []
 
 
+def test_deaths_before_a_restart_are_listed_after_those_since(tmp_path: Path) -> None:
+    for number in range(3):
+        body = Body(tmp_path, ["m"]).serve()
+        body.shelf.wait_read(10.0)
+        for text in (f"pool {number}", f"pool {number} again"):
+            body.die(0, text)
+            body.pass_time(5.0)
+            body.up(0)
+        body.shelf.close(10.0)
+        time.sleep(0.002)  # the times of death tell them apart, to the millisecond
+    told_of = [death["exit"] for death in body.recorder.deaths()]
+    assert sorted(told_of) == [f"pool {number}{more}" for number in range(3) for more in ("", " again")]
+    assert [text[:6] for text in told_of] == ["pool 2"] * 2 + ["pool 1"] * 2 + ["pool 0"] * 2
+    assert [report["exit"] for report in body.recorder.reports(0)] == ["pool 2 again", "pool 2", "pool 1 again"]
+
+
 def test_what_is_held_in_memory_is_bounded() -> None:
     body = Body(None, ["m"], restart_intensity=1000)
     body.start()
@@ -281,5 +298,5 @@ def test_each_is_a_private_file_and_the_next_pool_tells_of_the_last(tmp_path: Pa
     assert after.report(1)["exit"] == "SIGBUS"
     after.die(1, "SIGABRT")
     assert after.report(1)["exit"] == "SIGABRT"
-    assert [death["exit"] for death in after.recorder.deaths()] == ["SIGABRT", "SIGSEGV"]
+    assert [death["exit"] for death in after.recorder.deaths()] == ["SIGABRT", "SIGBUS", "SIGSEGV"]
     assert not os.path.exists(tmp_path / "quarantine")

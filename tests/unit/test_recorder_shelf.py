@@ -142,9 +142,10 @@ def test_of_a_former_pool_the_newest_of_each_slot_is_read_and_nothing_else(tmp_p
     beside("22", " " * (5 << 20))
     os.mkfifo(folder / "29990101-000000.000000-slot23-1.json")
     (folder / "notes.txt").write_text("mine")
-    former = shelf(tmp_path).former
-    assert sorted(former) == [3, 5]
-    assert former[3]["incarnation"] == 2
+    found = shelf(tmp_path)
+    assert sorted(found.former) == [3, 5]
+    assert found.former[3]["incarnation"] == 2
+    assert [(death["slot"], death["incarnation"]) for death in found.former_deaths] == [(5, 1), (3, 2), (3, 1)]
 
 
 def test_what_a_newer_release_wrote_is_neither_read_nor_removed(

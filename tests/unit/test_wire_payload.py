@@ -103,7 +103,7 @@ class Broken:
     ("inputs", "complaint"),
     [
         ({"x": None}, "model m, input 'x': cannot be sent as a tensor: an element is neither"),
-        ([[1], [2, 3]], "model m, input '': cannot be sent as a tensor: .*inhomogeneous"),
+        ([[1], [2, 3]], "model m, input '': cannot be sent as a tensor: its rows differ in length; for a ragged"),
         ({"x": "\ud800"}, "model m, input 'x': cannot be sent as a tensor: .*surrogates not allowed"),
         (Broken(), "model m, input '': cannot be sent as a tensor: the array is on another device"),
         ({1: 2.0}, "model m: an input's name is a str, not int"),

@@ -86,9 +86,10 @@ def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rew
     with session.graph.as_default():
         saver = tf.compat.v1.train.import_meta_graph(meta_graph)
         source.restore(session, saver)
-        bound = bind(settings.name, source.signature_defs(session.graph), session.graph, source.composite)
+        bound, left_out = bind(settings.name, source.signature_defs(session.graph), session.graph, source.composite)
     traces = Traces(session, placed)
-    model = TensorFlowModel(settings, session, bound, ReachableOps(meta_graph.graph_def), source.samples, traces)
+    reachable = ReachableOps(meta_graph.graph_def)
+    model = TensorFlowModel(settings, session, bound, left_out, reachable, source.samples, traces)
     session.graph.finalize()
     return model
 

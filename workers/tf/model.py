@@ -50,11 +50,12 @@ class TensorFlowModel:
         settings: ModelSettings,
         session: Any,
         bound: Mapping[str, BoundSignature],
+        left_out: Mapping[str, str],
         reachable: ReachableOps,
         samples: Path | None,
         traces: Traces,
     ) -> None:
-        """`samples`: a file of recorded requests to warm up with, if it is there."""
+        """`left_out`: as in `ModelInfo`. `samples`: a file of recorded requests to warm up with, if it is there."""
         self._session = session
         self._traces = traces
         self._batch_sizes = settings.batch_sizes
@@ -77,6 +78,7 @@ class TensorFlowModel:
             version=settings.version,
             signatures={name: signature.signature for name, signature in bound.items()},
             stateful=any(plan.stateful for plan in self._plans.values()),
+            left_out=left_out,
         )
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:

@@ -1,7 +1,7 @@
 """The signatures that a model declares, as far as they can be offered."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,32 +32,40 @@ class BoundSignature:
 
 
 def bind(
-    model: str, signature_defs: Mapping[str, Any], graph: Any, composite: Collection[str] = ()
-) -> dict[str, BoundSignature]:
-    """All signatures that can be offered, in the order of their names.
+    model: str, signature_defs: Mapping[str, Any], graph: Any, composite: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[str, BoundSignature], dict[str, str]]:
+    """All signatures that can be offered, in the order of their names; and of each other one, why it cannot.
 
-    `composite`: the names of those with ragged or sparse tensors that their definitions do not show.
+    `composite`: those with ragged or sparse tensors that their definitions do not show; see `composites`.
     One with a tensor that cannot travel (a resource, a variant) is left out with a warning. Raises
     `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
     """
     bound: dict[str, BoundSignature] = {}
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     for name in sorted(signature_defs):
         definition = signature_defs[name]
-        if name in _NOT_FOR_CALLERS or not definition.outputs:
+        if name in _NOT_FOR_CALLERS:
+            continue
+        if not definition.outputs:
+            left_out[name] = "it declares no outputs"
             continue
         try:
             inputs, feeds = _specs(model, definition.inputs, graph, f"input of signature {name!r}")
             outputs, fetches = _specs(model, definition.outputs, graph, f"output of signature {name!r}")
         except _NotOfferedError as reason:
-            left_out.append(str(reason))
+            left_out[name] = str(reason)
             logger.warning("model %s: signature %r is not served: %s", model, name, reason)
         else:
-            bound[name] = BoundSignature(Signature(inputs, outputs, name in composite), feeds, fetches)
+            bound[name] = BoundSignature(
+                Signature(inputs, outputs, name in composite, composite.get(name, {})), feeds, fetches
+            )
     if not bound:
-        why = "; ".join(left_out) or "it declares none with outputs; save it with signatures="
+        why = (
+            "; ".join(f"{name!r}: {each}" for name, each in left_out.items())
+            or "it declares none; save it with signatures="
+        )
         raise CannotLoad(f"model {model}: no signature can be served: {why}")
-    return bound
+    return bound, left_out
 
 
 def _specs(model: str, infos: Mapping[str, Any], graph: Any, what: str) -> tuple[dict[str, TensorSpec], dict[str, str]]:

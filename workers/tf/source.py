@@ -6,7 +6,7 @@ Each format has a file of its own that reads it: `saved_model`, `graph_files`, `
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,5 +28,5 @@ class Source:
     signature_defs: Callable[[Any], Mapping[str, Any]]
     samples: Path | None = None
     """Where recorded requests may lie; None where the format has no place for them."""
-    composite: frozenset[str] = frozenset()
-    """The signatures with ragged or sparse tensors, as far as their definitions do not show it."""
+    composite: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The signatures with ragged or sparse tensors, as far as their definitions do not show it; see `composites`."""

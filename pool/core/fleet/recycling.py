@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Recycling"]
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 1.0
 EARLIEST_SHARE = 0.9
 RETRY_FIRST_S = 60.0  # after a replacement that failed, or that there was no room for
 RETRY_MAX_S = 3600.0
@@ -54,6 +54,11 @@ class Recycling:
     def _is_wanted(self) -> bool:
         policy = self._policy
         return any(bound is not None for bound in (policy.recycle_age_s, policy.recycle_jobs, policy.recycle_bytes))
+
+    def worked(self, slot: Slot, before: int, now: float) -> None:
+        """Its worker had done fewer jobs `before`. Once they are enough, the next look would come too late."""
+        if before < self._share(slot) * (self._policy.recycle_jobs or 0) <= slot.worker.jobs_done:
+            self._timers.set(("recycle",), now)
 
     def look(self, now: float) -> None:
         fleet = self._fleet

@@ -105,7 +105,8 @@ class Slot:
     batches: dict[int, Batch] = field(default_factory=dict)
     last_used: int = 0
     started: int = 0  # batches
-    jobs_done: int = 0
+    finished: int = 0  # of them
+    jobs_done: int = 0  # each once, where its last rows ran
     versions: dict[str, int] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
     in_vain: int = 0

@@ -91,6 +91,7 @@ class Worker:
     heard_at: float = 0.0
     missed_at: float = 0.0
     resident_bytes: int = 0
+    finished: int = 0  # batches
     jobs_done: int = 0
     killed_for: str | None = None
     share: float | None = None
@@ -103,7 +104,7 @@ class Worker:
     @property
     def proven(self) -> bool:
         """Whether it has finished anything yet."""
-        return self.jobs_done > 0
+        return self.finished > 0
 
     @property
     def comes(self) -> bool:

@@ -22,13 +22,13 @@ class Loss:
     """One worker's death, and how many of the parts that it ran have not shown yet what they are."""
 
     slot: Slot
-    jobs_done: int  # by the slot when it happened
+    finished: int  # batches of the slot when it happened
     unclear: int = 0
     explained: bool = False  # one of the parts has died elsewhere too
 
     @classmethod
     def of(cls, slot: Slot) -> Loss:
-        return cls(slot, slot.jobs_done)
+        return cls(slot, slot.finished)
 
 
 def charge(part: Part, loss: Loss, alone: bool) -> None:
@@ -49,5 +49,5 @@ def acquit(part: Part) -> None:
         return
     part.loss = None
     loss.unclear -= 1
-    if not loss.unclear and not loss.explained and loss.slot.jobs_done == loss.jobs_done:
+    if not loss.unclear and not loss.explained and loss.slot.finished == loss.finished:
         loss.slot.in_vain += 1

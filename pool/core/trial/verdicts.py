@@ -208,9 +208,11 @@ class Trial:
             return False
         if fault is Fault.QUARANTINED:
             history = "\n".join(job.told())
-            key = job.key
+            key, client, rows = job.key, job.client.route, job.rows or None
             self._orders.append(
-                do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, history)
+                do.KeepJob(
+                    job.id, key.model, key.signature, key.outputs, rows, job.payload, history, client, job.number
+                )
             )
         if slot is not None and fault is TABLE[cause].verdict:
             self._confine(cause, job, slot, now)
