@@ -51,7 +51,7 @@ def test_the_pool_says_that_all_of_it_is_drained_and_not_that_it_starts() -> Non
     seen = []
 
     def look() -> None:
-        seen.append(told_pool.status(driver)["state"])
+        seen.append(told_pool.status(driver).state)
 
     driver.start()
     look()
