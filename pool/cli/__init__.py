@@ -24,7 +24,20 @@ LONGEST = 200  # characters of a command's first sentence
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
-    *("start", "stop", "restart", "drain", "reload", "load", "unload", "status", "models", "placement", "devices"),
+    *(
+        "start",
+        "stop",
+        "restart",
+        "drain",
+        "reload",
+        "load",
+        "unload",
+        "status",
+        "top",
+        "models",
+        "placement",
+        "devices",
+    ),
     *("submit", "check", "explain", "bench", "demo", "systemd", "help"),
 )
 _FILES = {"unload": "load"}  # where it is not of the command's name

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from pool.terminal import Column, count_of, labelled, numeric, size, table
 
-__all__ = ["model_loads", "model_notes"]
+__all__ = ["at_most", "model_loads", "model_notes"]
 
 Model = Mapping[str, Any]
 
@@ -18,12 +18,30 @@ def model_loads(models: Sequence[Model]) -> Table:
         models,
         Column("MODEL", lambda model: labelled(model["name"], model.get("labels", ()))),
         Column(">QUEUED", lambda model: f"{model.get('queued_jobs', 0):,}"),
-        Column(">RUNNING", lambda model: f"{max(0, model.get('unanswered_jobs', 0) - model.get('queued_jobs', 0)):,}"),
-        Column(">SIZE", lambda model: size(model.get("bytes"))),
+        Column(
+            ">RUNNING",
+            lambda model: f"{max(0, model.get('unanswered_jobs', 0) - model.get('queued_jobs', 0)):,}",
+            below=">QUEUED",
+        ),
+        Column(">JOBS/S", lambda model: numeric(model["last_minute"]["done"] / model["last_minute"]["seconds"])),
+        Column(">ERRORS", lambda model: f"{model['last_minute']['failed']:,}", below=">JOBS/S"),
+        Column(">P50", lambda model: at_most(model["last_minute"], "p50_s")),
+        Column(">P99", lambda model: at_most(model["last_minute"], "p99_s"), below=">P50"),
         Column(">DEVICE TIME", lambda model: f"{numeric(model.get('device_s', 0.0))} s"),
+        Column(">SIZE", lambda model: size(model.get("bytes")), below=">DEVICE TIME"),
         Column(">MAX BATCH", lambda model: str(model.get("max_batch", ""))),
         Column("TAKES", _takes, below=""),
     )
+
+
+def at_most(last_minute: Mapping[str, Any], quantile: str) -> str:
+    """`≤ 5 ms`: the end of the bucket that a quantile is in."""
+    if not last_minute["done"]:
+        return ""
+    bound_s = last_minute[quantile]
+    if bound_s is None:
+        return "> 700 s"
+    return f"≤ {bound_s:g} s" if bound_s >= 1 else f"≤ {bound_s * 1000:g} ms"
 
 
 def model_notes(models: Sequence[Model]) -> list[str]:

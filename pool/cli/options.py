@@ -36,6 +36,6 @@ input_option = click.option(
 )
 
 
-def print_json(found: object) -> None:
-    """What `--json` asks for."""
-    click.echo(json.dumps(found, indent=2))
+def print_json(found: object, indent: int | None = 2) -> None:
+    """What `--json` asks for; one line where `indent` is None, for several in turn."""
+    click.echo(json.dumps(found, indent=indent))

@@ -283,7 +283,7 @@ class Machine:
         elif isinstance(known := self.calls.model(name, version), Model):
             model = known
         else:
-            self._answers.refuse(route, number, weight, known)
+            self._answers.refuse(route, number, weight, known, None, now)
             return
         client = backlog.clients.get(route) or Client(route)
         failed = refusal(
@@ -309,7 +309,7 @@ class Machine:
             failed = self._trial.refusal(model, signature, attempts, in_doubt)
         if call is None or failed is not None:
             assert failed is not None
-            self._answers.refuse(route, number, weight, failed)
+            self._answers.refuse(route, number, weight, failed, model, now)
             return
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
@@ -319,7 +319,7 @@ class Machine:
                 self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
             else:
                 late = JobFailed(Fault.DEADLINE_EXCEEDED, "its timeout is 0 s, which leaves no time to send it again")
-                self._answers.refuse(route, number, weight, late)
+                self._answers.refuse(route, number, weight, late, model, now)
             return
         line, key, served, kept = call.line, call.key, call.served, call.kept
         if line.device is None and self._trial.confinement.some:

@@ -43,8 +43,19 @@ def pool_status(
             "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
         },
-        "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot()],
+        "models": [
+            {**snapshot, **_version(snapshot["name"], machine), **_ended(machine.backlog.models[snapshot["name"]], now)}
+            for snapshot in machine.models_snapshot()
+        ],
         "answered": dict(machine.answered),
+    }
+
+
+def _ended(model: Model, now: float) -> dict[str, Any]:
+    """How its jobs ended, since the start and of late."""
+    return {
+        "answered": {"done": sum(model.tally.done), **model.tally.failed},
+        "last_minute": model.tally.last_minute(now),
     }
 
 

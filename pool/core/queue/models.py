@@ -12,6 +12,7 @@ from pool.core.queue.costs import Cost
 from pool.core.queue.independence import Independence
 from pool.core.queue.keys import Key
 from pool.core.queue.line import Line
+from pool.core.queue.tally import Tally
 from pool.core.remembered import Remembered
 from pool.wire.session_runs import KEEPS_STATE
 from pool.wire.signatures import ModelInfo
@@ -50,6 +51,7 @@ class Model:
         self._info: ModelInfo | None = None
         self.used_s = 0.0
         self.device_s = 0.0
+        self.tally = Tally()
         self.jobs = 0
         self.size_bytes = 0
         self.common = Line(self, None)
