@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pool.client.client import Client
     from pool.client.default import submit
     from pool.client.embedded import EmbeddedPool, start
+    from pool.client.futures import JobFuture
     from pool.client.ragged import Ragged
+    from pool.client.result import JobResult
     from pool.client.session import RemoteSession
     from pool.client.sparse import Sparse
     from pool.client.timeline import JobTimeline
@@ -29,6 +31,8 @@ __all__ = [
     "AsyncSession",
     "Client",
     "EmbeddedPool",
+    "JobFuture",
+    "JobResult",
     "JobTimeline",
     "Ragged",
     "RemoteSession",
@@ -43,6 +47,8 @@ _HOMES = {
     "AsyncSession": "pool.client.async_session",
     "Client": "pool.client.client",
     "EmbeddedPool": "pool.client.embedded",
+    "JobFuture": "pool.client.futures",
+    "JobResult": "pool.client.result",
     "JobTimeline": "pool.client.timeline",
     "Ragged": "pool.client.ragged",
     "RemoteSession": "pool.client.session",

@@ -2,6 +2,8 @@
 
     PoolError
     ├── InvalidInput         the caller: an input, a signature or a fetch that the model does not have or take
+    ├── InvalidState         the caller: the client is closed, or the call cannot be made here or now
+    ├── NotAllowed           the caller: only a client on the pool's machine may do this
     ├── ModelNotFound        the caller: no such model is served here
     ├── ModelFailed          the model: an operation of it raised
     │   └── OutOfMemory      the device: the run did not fit into its memory
@@ -14,7 +16,8 @@
         └── InvalidConfig    the configuration file
 
 Each class says who is to blame (`blame`) and each instance whether the same call may succeed later (`retryable`).
-Four are errors of Python, too: `ValueError`, `LookupError`, `TimeoutError` and `ConnectionError`.
+Six are errors of Python, too: `ValueError`, `RuntimeError`, `PermissionError`, `LookupError`, `TimeoutError` and
+`ConnectionError`. None is a bare `PoolError`.
 """
 
 from pool.wire.faults import Fault
@@ -24,8 +27,10 @@ __all__ = [
     "Incompatible",
     "InvalidConfig",
     "InvalidInput",
+    "InvalidState",
     "ModelFailed",
     "ModelNotFound",
+    "NotAllowed",
     "OutOfMemory",
     "Overloaded",
     "PoolError",
@@ -45,6 +50,21 @@ class PoolError(Exception):
 
 class InvalidInput(PoolError, ValueError):
     """An input, signature or output that the model does not have, or a dtype or shape that it does not take."""
+
+    blame = "the caller"
+
+
+class InvalidState(PoolError, RuntimeError):
+    """The call cannot be made here or now: the client is closed, or a wait in this thread would never end.
+
+    Or the pool cannot do it as things are, such as restart a slot while the pool stops.
+    """
+
+    blame = "the caller"
+
+
+class NotAllowed(PoolError, PermissionError):
+    """Only a client on the pool's own machine may do this."""
 
     blame = "the caller"
 
@@ -108,7 +128,7 @@ class Quarantined(PoolError):
 
 
 class PoolUnreachable(PoolError, ConnectionError):
-    """No pool answers at the endpoint, or it went away before it answered and did not return in time."""
+    """No pool answers at the endpoint, or it failed, or went away before it answered and did not return in time."""
 
     blame = "the pool"
     retryable = True
@@ -136,6 +156,11 @@ _BY_FAULT: dict[Fault, type[PoolError]] = {
     Fault.QUARANTINED: Quarantined,
     Fault.STATEFUL_WORKER_LOST: WorkerLost,
     Fault.POOL_STOPPING: PoolUnreachable,
+    Fault.POOL_FAILED: PoolUnreachable,
+    Fault.NOT_ALLOWED: NotAllowed,
+    Fault.NOT_UNDERSTOOD: Incompatible,
+    Fault.INVALID_STATE: InvalidState,
+    Fault.INVALID_CONFIG: InvalidConfig,
 }
 
 

@@ -22,7 +22,7 @@ from pool.bench.point import INTERRUPTED, percentiles
 from pool.bench.sweep import progress_bar
 from pool.errors import PoolError
 from pool.terminal import count_of, new_table, numeric
-from pool.wire.entries import said_of
+from pool.wire.records import Slot, said_of
 
 __all__ = ["Comparison", "Way", "compare", "environment", "usual_rows"]
 
@@ -147,10 +147,10 @@ def compare(
 
     with progress_bar() as show:
         show(f"{job.model}: loading it in a separate process", 0.0, 0.0)
-        with _InProcess(job, path, slots[0]["uuids"]) as inprocess:
+        with _InProcess(job, path, slots[0].uuids) as inprocess:
             own = inprocess.ways(1)
             pool = [Way(f"pool, {n:,} in flight", partial(pool_turn, n), in_flight=n) for n in counts]
-            found = Comparison(job, [*own, *pool], slots[0]["device"], len(slots), turn_s)
+            found = Comparison(job, [*own, *pool], slots[0].device, len(slots), turn_s)
             try:
                 # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
                 show("first turn of the pool", 0.0, 0.0)
@@ -228,15 +228,15 @@ def usual_rows(batch_rows: Counter[int], most_rows: int) -> int:
     return min(most_rows, int(percentiles(list(batch_rows.elements()), 50)[0])) if batch_rows else 0
 
 
-def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]], int]:
+def _place(client: Client, model: str) -> tuple[str, list[Slot], int]:
     """Where the model lies, the slots that serve it, and its `max_batch`. Raises `PoolError`."""
     described = said_of(client.models(), model)
-    if described is None or described["path"] is None:
+    if described is None or described.path is None:
         raise PoolError(f"model {model} changed while the bench looked it up; run it again")
-    path = described["path"]
+    path = described.path
     if not path.startswith("stub:") and not Path(path).exists():
         raise PoolError(f"a comparison loads the model here, but this machine has no {path}")
-    slots = [slot for slot in client.status()["slots"] if slot["slot"] in described["ready_slots"]]
+    slots = [slot for slot in client.status().slots if slot.slot in described.ready_slots]
     if not slots:
         raise PoolError(f"no slot serves model {model} now")
-    return path, slots, described["scheduling"]["max_batch"]
+    return path, slots, described.scheduling.max_batch

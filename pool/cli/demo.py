@@ -65,11 +65,11 @@ def demo() -> None:
 
 
 def _introduce(pool: "EmbeddedPool", seconds: float) -> None:
-    slots = [slot for slot in pool.status()["slots"] if slot["state"] == "READY"]
+    slots = [slot for slot in pool.status().slots if slot.state == "READY"]
     click.echo(f"Ready after {seconds:.1f} s: {count_of(len(slots), 'worker')}.")
     for slot in slots:
-        named = "" if slot["device_name"].lower() == slot["device"].partition(":")[0] else f" ({slot['device_name']})"
-        click.echo(f"  slot {slot['slot']} on {slot['device']}{named}, pid {slot['pid']}")
+        named = "" if slot.device_name.lower() == slot.device.partition(":")[0] else f" ({slot.device_name})"
+        click.echo(f"  slot {slot.slot} on {slot.device}{named}, pid {slot.pid}")
     click.echo()
 
 

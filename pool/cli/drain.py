@@ -20,5 +20,5 @@ def drain(slot: int, timeout: float, endpoint: str | None) -> None:
     """
     with Client(endpoint, reconnect_timeout=0.0) as client:
         client.drain(slot)
-        found = await_slot(client, slot, timeout, lambda found: found["state"] == "STOPPED")
-    click.echo(f"slot {slot} {found['device']}: STOPPED; `pool restart {slot}` brings it back")
+        found = await_slot(client, slot, timeout, lambda found: found.state == "STOPPED")
+    click.echo(f"slot {slot} {found.device}: STOPPED; `pool restart {slot}` brings it back")

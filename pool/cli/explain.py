@@ -1,8 +1,7 @@
 """`pool explain`: what became of a job or of a worker, and when."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 from rich.table import Table
@@ -12,12 +11,11 @@ from pool import Client
 from pool.cli.explain_slot import deaths_table, show_slot
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
-from pool.terminal import Column, count_of, show, size, span, styled_state, table
+from pool.terminal import Column, count_of, show, size, styled_state, table
+from pool.wire.records import JobHistory, JobSummary, Recent, SlotHistory
 from pool.wire.texts import printable
 
 __all__ = ["explain"]
-
-Job = Mapping[str, Any]
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -34,17 +32,21 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
     remembers about the last thousand jobs. Crash reports of workers are kept in the state folder, too.
     """
     job, slot = _asked(what)
+    found: JobHistory | SlotHistory | Recent
     with Client(endpoint, **IMPATIENT) as client:
-        found = client.explain(job, slot=slot)
+        if slot is not None:
+            found = client.explain(slot=slot)
+        else:
+            found = client.explain() if job is None else client.explain(job)
     if as_json:
-        print_json(found)
-    elif slot is not None:
+        print_json(found.to_dict())
+    elif isinstance(found, SlotHistory):
         show_slot(found)
-    elif job is None:
-        show(_list(found["jobs"]) if found["jobs"] else "no job yet")
-        if found.get("deaths"):
+    elif isinstance(found, Recent):
+        show(_list(found.jobs) if found.jobs else "no job yet")
+        if found.deaths:
             click.echo()
-            show(deaths_table(found["deaths"]))
+            show(deaths_table(found.deaths))
     else:
         _show_history(found)
 
@@ -62,56 +64,49 @@ def _asked(what: str | None) -> tuple[int | None, int | None]:
     return (None, number) if match[1] else (number, None)
 
 
-def _show_history(found: Job) -> None:
+def _show_history(found: JobHistory) -> None:
     show(_headline(found))
-    timeline = found.get("timeline")
-    if timeline:
-        segments = segments_of(timeline)
+    if found.timeline is not None:
+        segments = segments_of(found.timeline.to_dict())
         spent_ms = sum(seconds for _, seconds in segments) * 1000
-        show(Text(f"\n{spent_ms:,.2f} ms in the pool, {where_it_ran(timeline)}"))
+        show(Text(f"\n{spent_ms:,.2f} ms in the pool, {where_it_ran(found.timeline)}"))
         show(timeline_bar(segments))
-    if found.get("history"):
+    if found.history:
         click.echo()
-    for line in found.get("history", ()):
+    for line in found.history:
         show(Text(f"  {printable(line)}"))
 
 
-def _headline(found: Job) -> Text:
-    text = Text.assemble((f"job {found['job']}", "bold"), f": {_model(found)}")
-    if found.get("rows"):
-        text.append(f", {count_of(found['rows'], 'row')}")
-    if found.get("bytes"):
-        text.append(f", {size(found['bytes'])}")
-    if found.get("priority"):
-        text.append(f", priority {found['priority']}")
-    if found.get("device") is not None:
-        text.append(f", on {printable(found['device'])} only")
-    if found.get("timeout_s") is not None:
-        text.append(f", timeout {found['timeout_s']:.3g} s")
-    text.append(f", of client {found['client']}")
-    if found.get("age_s") is not None:
-        text.append(f", {span(found['age_s'])} ago")
-    return text.append(": ").append_text(styled_state(found["state"]))
+def _headline(found: JobSummary) -> Text:
+    text = Text.assemble((f"job {found.job}", "bold"), f": {_model(found)}")
+    if found.rows:
+        text.append(f", {count_of(found.rows, 'row')}")
+    if found.bytes:
+        text.append(f", {size(found.bytes)}")
+    if found.priority:
+        text.append(f", priority {found.priority}")
+    if found.device is not None:
+        text.append(f", on {printable(found.device)} only")
+    if found.timeout_s is not None:
+        text.append(f", timeout {found.timeout_s:.3g} s")
+    text.append(f", of client {found.client}: ")
+    return text.append_text(styled_state(found.state))
 
 
-def _list(jobs: Sequence[Job]) -> Table:
+def _list(jobs: Sequence[JobSummary]) -> Table:
     return table(
         jobs,
-        Column(">JOB", lambda job: str(job["job"])),
-        Column("STATE", lambda job: styled_state(job["state"])),
+        Column(">JOB", lambda job: str(job.job)),
+        Column("STATE", lambda job: styled_state(job.state)),
         Column("MODEL", _model),
-        Column(">ROWS", lambda job: _text(job, "rows")),
-        Column(">SIZE", lambda job: size(job.get("bytes"))),
-        Column(">PRIORITY", lambda job: _text(job, "priority"), below=""),
-        Column(">RUNS", lambda job: _text(job, "runs")),
-        Column("DEVICE", lambda job: _text(job, "device"), below=""),
-        Column("CLIENT", lambda job: str(job["client"]), below=""),
+        Column(">ROWS", lambda job: str(job.rows or "")),
+        Column(">SIZE", lambda job: size(job.bytes)),
+        Column(">PRIORITY", lambda job: str(job.priority), below=""),
+        Column(">RUNS", lambda job: str(job.runs)),
+        Column("DEVICE", lambda job: printable(job.device or ""), below=""),
+        Column("CLIENT", lambda job: str(job.client), below=""),
     )
 
 
-def _model(job: Job) -> str:
-    return printable(f"{job['model']} {job.get('signature') or ''}".rstrip())  # a client named it
-
-
-def _text(job: Job, key: str) -> str:
-    return "" if job.get(key) is None else printable(str(job[key]))
+def _model(job: JobSummary) -> str:
+    return printable(f"{job.model} {job.signature or ''}".rstrip())  # a client named it

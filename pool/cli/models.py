@@ -1,7 +1,6 @@
 """`pool models`: what can be asked of the pool."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 from rich.console import Group, RenderableType
@@ -9,8 +8,9 @@ from rich.text import Text
 
 from pool import Client
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
-from pool.terminal import new_table, show, spec_of
+from pool.terminal import new_table, show
 from pool.wire.entries import is_entry
+from pool.wire.records import Model
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["models"]
@@ -24,7 +24,7 @@ def models(endpoint: str | None, as_json: bool) -> None:
     with Client(endpoint, **IMPATIENT) as client:
         found = client.models()
     if as_json:
-        print_json(found)
+        print_json([model.to_dict() for model in found])
         return
     for number, model in enumerate(found):
         if number:
@@ -32,40 +32,38 @@ def models(endpoint: str | None, as_json: bool) -> None:
         show(_shown(model))
 
 
-def _shown(model: Mapping[str, Any]) -> RenderableType:
-    title = Text.assemble((model["name"], "bold"), f"  {_where(model['slots'], model['ready_slots'])}")
-    if is_entry(model["name"]):
-        title.append("".join(f"  {label}" for label in model["labels"]))
-        title.append("  without `version`" if model["default"] else "")
-    elif versions := model.get("versions"):
+def _shown(model: Model) -> RenderableType:
+    title = Text.assemble((model.name, "bold"), f"  {_where(model.slots, model.ready_slots)}")
+    if is_entry(model.name):
+        title.append("".join(f"  {label}" for label in model.labels))
+        title.append("  without `version`" if model.default else "")
+    elif versions := model.versions:
         title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
-    for each in model.get("failover", ()):
-        title.append(f"  on {each['to']} while {each['from']} is gone", "yellow")
-    if model["path"] is None:
+    for each in model.failover:
+        title.append(f"  on {each.device} while {each.home} is gone", "yellow")
+    if model.path is None:
         return Group(title, Text("  no worker has loaded it; `pool status` says why"))
-    title.append(f"  handled by {model['handler']}" if model["handler"] else "")
-    home = model["scheduling"]["affinity"]
-    if model["stateful"]:
+    title.append(f"  handled by {model.handler}" if model.handler else "")
+    home = model.scheduling.affinity
+    if model.stateful:
         where = "" if home is None else f" its jobs stay in slot {home};"
         title.append(f"  stateful:{where} a job that may have started is not run again")
     elif home is not None:
         title.append(f"  a session wrote its variables, so all its jobs run in slot {home}")
-    for each in model["optimizations"]:
-        decided = "kept" if each["kept"] else "dropped"
-        title.append(f"\n  slot {each['slot']}: {each['kind']} {decided}: {each['why']}", "dim")
-    for remark in model.get("remarks", ()):
+    for made in model.optimizations:
+        decided = "kept" if made.kept else "dropped"
+        title.append(f"\n  slot {made.slot}: {made.kind} {decided}: {made.why}", "dim")
+    for remark in model.remarks:
         title.append(f"\n  {remark}", "yellow")
     table = new_table(["", "", ""])
-    signatures = sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE)
+    signatures = sorted(model.signatures.items(), key=lambda item: item[0] != DEFAULT_SIGNATURE)
     for name, signature in signatures:
-        for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):
-            tensors = Text("\n").join([Text(f"{key}: {spec_of(spec)}") for key, spec in specs.items()] or [Text("–")])
+        for side, specs in (("in", signature.inputs), ("out", signature.outputs)):
+            tensors = Text("\n").join([Text(f"{key}: {spec}") for key, spec in specs.items()] or [Text("–")])
             table.add_row(Text(f"  {name}", "cyan") if side == "in" else "", side, tensors)
-    runs = [Text(f"  {name} runs {each['rows']}", "dim") for name, each in signatures]
-    failed = [
-        Text(f"  {name} failed every warm-up: {each['amiss']}", "yellow") for name, each in signatures if each["amiss"]
-    ]
-    return Group(title, Text(f"  {model['path']}", "dim"), table, *runs, *failed)
+    runs = [Text(f"  {name} runs {each.rows}", "dim") for name, each in signatures]
+    failed = [Text(f"  {name} failed every warm-up: {each.amiss}", "yellow") for name, each in signatures if each.amiss]
+    return Group(title, Text(f"  {model.path}", "dim"), table, *runs, *failed)
 
 
 def _where(slots: Sequence[int], ready: Sequence[int]) -> str:

@@ -1,14 +1,14 @@
 """`pool reload`: what changed in `config.toml`, applied to the running pool."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from pool import Client
 from pool.cli.options import as_json, endpoint_option, print_json
 from pool.errors import PoolError
+from pool.wire.records import Changes
 
 __all__ = ["await_rolling_update", "reload", "show_changes"]
 
@@ -34,16 +34,16 @@ def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> N
             await_rolling_update(client, timeout)
 
 
-def show_changes(found: Mapping[str, Any], as_json: bool) -> None:
+def show_changes(found: Changes, as_json: bool) -> None:
     """What a pool has told of its new settings."""
     if as_json:
-        print_json(found)
+        print_json(found.to_dict())
         return
-    for change in found["changes"]:
-        click.echo(change["line"])
-    if found["slots"]:
-        click.echo(_new_workers(found["slots"]))
-    elif not found["changes"]:
+    for change in found.changes:
+        click.echo(change.line)
+    if found.slots:
+        click.echo(_new_workers(found.slots))
+    elif not found.changes:
         click.echo("nothing changed")
 
 
@@ -56,15 +56,15 @@ def _new_workers(slots: Sequence[int]) -> str:
 def await_rolling_update(client: Client, timeout_s: float) -> None:
     """Raises `PoolError` where it ends early, or not in time."""
     deadline = time.monotonic() + timeout_s
-    while (update := (status := client.status())["rolling_update"])["left"]:
+    while (update := (status := client.status()).rolling_update).left:
         if time.monotonic() > deadline:
-            left = ", ".join(map(str, update["left"]))
+            left = ", ".join(map(str, update.left))
             raise PoolError(
                 f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
                 " continues in the background"
             )
         time.sleep(LOOK_S)
-    if update["failure"]:
-        raise PoolError(update["failure"])
-    if broken := status["versions"]["broken"]:
+    if update.failure:
+        raise PoolError(update.failure)
+    if broken := status.versions.broken:
         raise PoolError(f"did not start, so another version is served on: {', '.join(broken)}")

@@ -1,13 +1,12 @@
 """`pool restart`: new workers in the slots of a running pool, without losing a job."""
 
-from typing import Any
-
 import click
 
 from pool import Client
 from pool.cli.options import endpoint_option
 from pool.cli.slot_wait import await_slot
 from pool.errors import PoolError
+from pool.wire.records import Slot
 
 __all__ = ["restart"]
 
@@ -27,7 +26,7 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
     if (slot is None) == (not rolling):
         raise click.UsageError("name a SLOT, or give --rolling for all of them")
     with Client(endpoint, reconnect_timeout=0.0) as client:
-        slots = [slot] if slot is not None else [found["slot"] for found in client.status()["slots"] if found["models"]]
+        slots = [slot] if slot is not None else [found.slot for found in client.status().slots if found.models]
         for number in slots:
             _restart(client, number, timeout, rolling)
 
@@ -35,14 +34,14 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
 def _restart(client: Client, number: int, timeout_s: float, rolling: bool) -> None:
     incarnation = client.restart(number, rolling=rolling)
 
-    def is_up(found: dict[str, Any]) -> bool:
-        failure = found["replacement_failure"]
-        if failure is not None and failure["incarnation"] >= incarnation and not failure["refused"]:
+    def is_up(found: Slot) -> bool:
+        failure = found.replacement_failure
+        if failure is not None and failure.incarnation >= incarnation and not failure.refused:
             raise PoolError(
-                f"slot {number}: its replacement failed, so its former worker still serves: {failure['reason']}"
+                f"slot {number}: its replacement failed, so its former worker still serves: {failure.reason}"
             )
-        return bool(found["incarnation"] >= incarnation and found["state"] == "READY")
+        return bool(found.incarnation >= incarnation and found.state == "READY")
 
     found = await_slot(client, number, timeout_s, is_up)
-    who = f"pid {found['pid']}, incarnation {found['incarnation']}"
-    click.echo(f"slot {number} {found['device']}: READY, {who}")
+    who = f"pid {found.pid}, incarnation {found.incarnation}"
+    click.echo(f"slot {number} {found.device}: READY, {who}")

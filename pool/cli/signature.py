@@ -3,20 +3,19 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from rich.status import Status
 from rich.text import Text
 
 from pool import Client
 from pool.errors import DeadlineExceeded
-from pool.terminal import progress_console, spec_of
-from pool.wire.entries import said_of
-from pool.wire.signatures import DEFAULT_SIGNATURE, TensorSpec
+from pool.terminal import progress_console
+from pool.wire.records import SignatureInfo, Tensor, said_of
+from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["Inputs", "chosen_signature", "inputs_of"]
 
-Inputs = Mapping[str, TensorSpec]
+Inputs = Mapping[str, Tensor]
 
 LOOK_S = 0.25
 _ON_THE_WAY = frozenset({"STARTING", "LOADING", "BACKOFF"})
@@ -35,12 +34,12 @@ def inputs_of(
         spinner: Status | None = None
         while True:
             described = said_of(client.models(), model, version)
-            if described is None or described["signatures"]:
-                return None if described is None else chosen_signature(described["signatures"], signature)
-            holders = [slot for slot in client.status()["slots"] if slot["slot"] in described["slots"]]
-            if not any(slot["state"] in _ON_THE_WAY for slot in holders):
+            if described is None or described.signatures:
+                return None if described is None else chosen_signature(described.signatures, signature)
+            holders = [slot for slot in client.status().slots if slot.slot in described.slots]
+            if not any(slot.state in _ON_THE_WAY for slot in holders):
                 return None
-            doing = "; ".join(f"slot {slot['slot']}: {slot['state']} {slot['doing']}".rstrip() for slot in holders)
+            doing = "; ".join(f"slot {slot.slot}: {slot.state} {slot.doing}".rstrip() for slot in holders)
             if not time.monotonic() < deadline:  # a NaN ends it too
                 raise DeadlineExceeded(f"model {model} was not loaded within {timeout_s:g} s ({doing})")
             if spinner is None:
@@ -50,10 +49,10 @@ def inputs_of(
             time.sleep(LOOK_S)
 
 
-def chosen_signature(signatures: Mapping[str, Any], asked: str | None) -> tuple[str, Inputs] | None:
+def chosen_signature(signatures: Mapping[str, SignatureInfo], asked: str | None) -> tuple[str, Inputs] | None:
     """The one that the worker will choose: the asked one, `serving_default`, or the only one."""
     only: Sequence[str] = list(signatures) if len(signatures) == 1 else [DEFAULT_SIGNATURE]
     name = only[0] if asked is None else asked
     if name not in signatures:
         return None
-    return name, {key: spec_of(spec) for key, spec in signatures[name]["inputs"].items()}
+    return name, signatures[name].inputs

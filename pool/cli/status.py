@@ -3,8 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 from rich.console import Group, RenderableType
@@ -17,10 +16,9 @@ from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import Column, count_of, gibibytes, plain_console, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
+from pool.wire.records import Failover, Slot, Status
 
 __all__ = ["status"]
-
-Slot = Mapping[str, Any]
 
 
 @click.command()
@@ -42,12 +40,12 @@ def status(watch: float | None, endpoint: str | None, as_json: bool) -> None:
     with Client(endpoint, **IMPATIENT) as client:
         found = client.status()
         if watch is None:
-            print_json(found) if as_json else show(_all(found))
+            print_json(found.to_dict()) if as_json else show(_all(found))
             return
         with contextlib.suppress(KeyboardInterrupt), _screen(as_json) as screen:
             while True:
                 if as_json:
-                    print_json(found, indent=None)
+                    print_json(found.to_dict(), indent=None)
                 elif screen is None:
                     show(_all(found))
                 else:
@@ -63,62 +61,58 @@ def _screen(as_json: bool) -> contextlib.AbstractContextManager[Live | None]:
     return Live(console=plain_console(), screen=True, auto_refresh=False, vertical_overflow="crop")
 
 
-def _all(found: Mapping[str, Any]) -> Group:
-    slots: Sequence[Slot] = found["slots"]
-    models = found["models"]
+def _all(found: Status) -> Group:
     parts: list[RenderableType] = [_headline(found), _queue_line(found)]
-    if found["restart_needed"]:
-        parts.append(Text(found["restart_needed"], "bold red"))
-    parts += ["", _table(slots)]
-    if models:
-        parts += ["", model_loads(models)]
-    for slot in slots:
-        if slot["reason"]:
-            parts.append(
-                Text.assemble(f"\nslot {slot['slot']} is ", styled_state(slot["state"]), f": {slot['reason']}")
-            )
-    notes = *_failovers(found["failover"], slots), *model_notes(models)
+    if found.restart_needed:
+        parts.append(Text(found.restart_needed, "bold red"))
+    parts += ["", _table(found.slots)]
+    if found.models:
+        parts += ["", model_loads(found.models)]
+    for slot in found.slots:
+        if slot.reason:
+            parts.append(Text.assemble(f"\nslot {slot.slot} is ", styled_state(slot.state), f": {slot.reason}"))
+    notes = *_failovers(found.failover, found.slots), *model_notes(found.models)
     return Group(*parts, *(Text(f"\n{note}") for note in notes))
 
 
-def _failovers(failover: Mapping[str, Any], slots: Sequence[Slot]) -> list[str]:
+def _failovers(failover: Failover, slots: Sequence[Slot]) -> list[str]:
     """Of models whose device is gone, and what brings them home."""
-    away = [f"model {each['model']} is on {each['to']} while {each['from']} is gone" for each in failover["away"]]
-    homes = {each["from"] for each in failover["away"]}
-    gone = [str(slot["slot"]) for slot in slots if slot["device"] in homes and slot["state"] in ("FATAL", "STOPPED")]
+    away = [f"model {each.model} is on {each.device} while {each.home} is gone" for each in failover.away]
+    homes = {each.home for each in failover.away}
+    gone = [str(slot.slot) for slot in slots if slot.device in homes and slot.state in ("FATAL", "STOPPED")]
     back = [f"when it is back, `pool restart {number}` tries slot {number} again" for number in gone]
-    return [*away, *failover["stays"], *back]
+    return [*away, *failover.stays, *back]
 
 
-def _headline(found: Mapping[str, Any]) -> Text:
-    about = f"pool {found['version']} at {found['endpoint']}, pid {found['pid']}, up {span(found['uptime_s'])}: "
-    return Text(about).append_text(styled_state(found["state"]))
+def _headline(found: Status) -> Text:
+    about = f"pool {found.version} at {found.endpoint}, pid {found.pid}, up {span(found.uptime_s)}: "
+    return Text(about).append_text(styled_state(found.state))
 
 
-def _queue_line(found: Mapping[str, Any]) -> Text:
-    queue = found["queue"]
-    answered = ", ".join(f"{number:,} {outcome.replace('-', ' ')}" for outcome, number in found["answered"].items())
-    if not queue["jobs"]:
+def _queue_line(found: Status) -> Text:
+    queue = found.queue
+    answered = ", ".join(f"{number:,} {outcome.replace('-', ' ')}" for outcome, number in found.answered.items())
+    if not queue.jobs:
         return Text(f"no jobs now; answered: {answered or 'none yet'}")
-    running = queue["jobs"] - queue["queued"]
-    now = f"{queue['queued']:,} queued, {running:,} running, {size(queue['bytes'])}"
-    return Text(f"{count_of(queue['jobs'], 'job')}: {now}; answered: {answered or 'none yet'}")
+    running = queue.jobs - queue.queued
+    now = f"{queue.queued:,} queued, {running:,} running, {size(queue.bytes)}"
+    return Text(f"{count_of(queue.jobs, 'job')}: {now}; answered: {answered or 'none yet'}")
 
 
 def _table(slots: Sequence[Slot]) -> Table:
     return table(
         slots,
-        Column("SLOT", lambda slot: str(slot["slot"])),
-        Column("DEVICE", lambda slot: slot["device"]),
-        Column("UUID", lambda slot: "\n".join(map(short_uuid, slot["uuids"])), below="DEVICE", optional=True),
-        Column(">PID", lambda slot: str(slot["pid"] or "")),
-        Column(">INC.", lambda slot: str(slot["incarnation"]), below=">PID"),
-        Column("STATE", lambda slot: styled_state(slot["state"])),
+        Column("SLOT", lambda slot: str(slot.slot)),
+        Column("DEVICE", lambda slot: slot.device),
+        Column("UUID", lambda slot: "\n".join(map(short_uuid, slot.uuids)), below="DEVICE", optional=True),
+        Column(">PID", lambda slot: str(slot.pid or "")),
+        Column(">INC.", lambda slot: str(slot.incarnation), below=">PID"),
+        Column("STATE", lambda slot: styled_state(slot.state)),
         Column("DOING", _doing, below="STATE"),
-        Column(">JOBS", lambda slot: f"{slot['jobs_done']:,}"),
+        Column(">JOBS", lambda slot: f"{slot.jobs_done:,}"),
         Column(">GPU MEM", _gpu_memory, optional=True),
         Column(">LOAD", _gpu_load, below=">GPU MEM", optional=True),
-        Column(">HOST MEM", lambda slot: size(slot["memory_bytes"]), below=">JOBS"),
+        Column(">HOST MEM", lambda slot: size(slot.memory_bytes), below=">JOBS"),
         Column("MODELS", _models),
     )
 
@@ -126,7 +120,8 @@ def _table(slots: Sequence[Slot]) -> Table:
 def _gpu_memory(slot: Slot) -> str:
     """Used by all processes there, and all that there is, as NVML tells it."""
     return "\n".join(
-        gibibytes(gpu["used_bytes"], gpu["total_bytes"]) if gpu["total_bytes"] else "not told" for gpu in slot["gpus"]
+        gibibytes(gpu.used_bytes, gpu.total_bytes) if gpu.used_bytes is not None and gpu.total_bytes else "not told"
+        for gpu in slot.gpus
     )
 
 
@@ -135,27 +130,27 @@ def _gpu_load(slot: Slot) -> str:
     return "\n".join(
         " ".join(
             [
-                *([f"{gpu['utilization']:.0%}"] if gpu["utilization"] is not None else []),
-                *([f"{gpu['temperature_c']} °C"] if gpu["temperature_c"] is not None else []),
+                *([f"{gpu.utilization:.0%}"] if gpu.utilization is not None else []),
+                *([f"{gpu.temperature_c} °C"] if gpu.temperature_c is not None else []),
             ]
         )
-        for gpu in slot["gpus"]
+        for gpu in slot.gpus
     )
 
 
 def _doing(slot: Slot) -> str:
     """And what those do that are beside it."""
-    phrases = [str(slot["doing"])] if slot["doing"] else []
-    if (replacement := slot["replacement"]) is not None:
-        doing = replacement["doing"] or replacement["state"]
-        phrases.append(f"incarnation {replacement['incarnation']} beside it: {doing}")
-    if (standby := slot["standby"]) is not None:
-        phrases.append(f"standby: {standby['doing'] or standby['state']}")
+    phrases = [str(slot.doing)] if slot.doing else []
+    if (replacement := slot.replacement) is not None:
+        doing = replacement.doing or replacement.state
+        phrases.append(f"incarnation {replacement.incarnation} beside it: {doing}")
+    if (standby := slot.standby) is not None:
+        phrases.append(f"standby: {standby.doing or standby.state}")
     return "; ".join(phrases)
 
 
 def _models(slot: Slot) -> str:
-    versions = slot.get("versions", {})
+    versions = slot.versions
     return ", ".join(
-        entry_name(name, versions[name]) if name in versions and not is_entry(name) else name for name in slot["models"]
+        entry_name(name, versions[name]) if name in versions and not is_entry(name) else name for name in slot.models
     )

@@ -107,7 +107,7 @@ def submit(
         return
     click.echo(as_text(answer, shutil.get_terminal_size().columns))
     if where is not None:
-        show(Text(f"\njob {where.job}: {where.wall_s * 1000:,.2f} ms, {where_it_ran(asdict(where))}"))
+        show(Text(f"\njob {where.job}: {where.wall_s * 1000:,.2f} ms, {where_it_ran(where)}"))
         show(timeline_bar(where.segments()))
 
 

@@ -7,7 +7,9 @@ from typing import Any
 from rich.bar import Bar
 from rich.table import Table
 
+from pool import JobTimeline
 from pool.terminal import count_of, new_table, plain_console
+from pool.wire.records import JobTimes
 
 __all__ = ["segments_of", "timeline_bar", "where_it_ran"]
 
@@ -24,14 +26,14 @@ def segments_of(timeline: Mapping[str, Any]) -> list[tuple[str, float]]:
     ]
 
 
-def where_it_ran(timeline: Mapping[str, Any]) -> str:
+def where_it_ran(timeline: JobTimes | JobTimeline) -> str:
     """Rows, batch, worker and attempt of the run that was answered."""
-    rows, batch_rows = timeline["rows"], timeline["batch_rows"]
+    rows, batch_rows = timeline.rows, timeline.batch_rows
     together = f"{rows} of {count_of(batch_rows, 'row')} run together, "
     if rows > batch_rows > 0:
         together = f"{rows} rows run in pieces, the last of {batch_rows}, "
-    again = f", attempt {timeline['attempts']}" if timeline["attempts"] > 1 else ""
-    return f"{together if rows else ''}slot {timeline['slot']} ({timeline['device']}){again}"
+    again = f", attempt {timeline.attempts}" if timeline.attempts > 1 else ""
+    return f"{together if rows else ''}slot {timeline.slot} ({timeline.device}){again}"
 
 
 def timeline_bar(segments: Sequence[tuple[str, float]]) -> Table:

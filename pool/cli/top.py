@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -18,14 +18,13 @@ from pool.cli.model_loads import at_most
 from pool.cli.options import IMPATIENT, endpoint_option
 from pool.errors import PoolError
 from pool.terminal import CHART, STATE_STYLES, Heading, Keys, Pane, gibibytes, labelled, numeric, size, span, sparkline
+from pool.wire.records import ModelLoad, Slot, Status
 
 __all__ = ["top"]
 
 KEPT = 240  # figures of a chart
 LOOK_S = 0.25  # between two looks at the size of the terminal
 KEYS = "q quit · letter of a heading: sort, again: reverse · ←→ sort · ↑↓ scroll · tab other table · space pause"
-
-Found = Mapping[str, Any]
 
 
 def _state(state: str) -> Text:
@@ -59,7 +58,7 @@ class Watched:
     """What was seen of a pool so far. Rates are those between two looks, by the pool's own clock."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
+        self.found: Status | None = None
         self.trouble = ""
         self.models = Pane(MODELS, "JOBS/S", descending=True)
         self.slots = Pane(SLOTS, "SLOT", descending=False)
@@ -69,16 +68,16 @@ class Watched:
         self._charts: defaultdict[tuple[str, Any], deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
         self._before: dict[tuple[str, Any], float] = {}
 
-    def see(self, found: Found) -> None:
-        if self.found is not None and found["instance"] != self.found["instance"]:
+    def see(self, found: Status) -> None:
+        if self.found is not None and found.instance != self.found.instance:
             self._forget()
             self.found = None
-        seconds = 0.0 if self.found is None else found["uptime_s"] - self.found["uptime_s"]
+        seconds = 0.0 if self.found is None else found.uptime_s - self.found.uptime_s
         self.found, self.trouble = found, ""
-        self.models.rows = [self._model(model, seconds) for model in found["models"]]
-        self.slots.rows = [self._slot(slot, seconds) for slot in found["slots"]]
+        self.models.rows = [self._model(model, seconds) for model in found.models]
+        self.slots.rows = [self._slot(slot, seconds) for slot in found.slots]
         self._chart(("all", "jobs"), sum(row["JOBS/S"] for row in self.models.rows))
-        self._chart(("all", "queue"), found["queue"]["queued"])
+        self._chart(("all", "queue"), found.queue.queued)
 
     def head(self, width: int) -> Text:
         """Two lines."""
@@ -86,52 +85,52 @@ class Watched:
         if found is None:
             return Text(self.trouble, "red")
         text = Text.assemble(
-            f"pool {found['version']} ",
-            _state(found["state"]),
-            f"  up {span(found['uptime_s'])}  {found['endpoint']}\n",
+            f"pool {found.version} ",
+            _state(found.state),
+            f"  up {span(found.uptime_s)}  {found.endpoint}\n",
         )
         if self.trouble:
             return text.append(f"trying again: {self.trouble}", "red")
         jobs, queued = self._charts["all", "jobs"], self._charts["all", "queue"]
-        running = f"  {found['queue']['jobs'] - queued[-1]:,} running, {size(found['queue']['bytes'])}"
+        running = f"  {found.queue.jobs - queued[-1]:,} running, {size(found.queue.bytes)}"
         chart = max(0, (width - len(running) - len("123,456 jobs/s ?  1,234 queued ")) // 2)
         text.append(f"{numeric(jobs[-1])} jobs/s ").append(sparkline(jobs, chart), "cyan")
         return text.append(f"  {queued[-1]:,} queued ").append(sparkline(queued, chart), "cyan").append(running)
 
-    def _model(self, model: Found, seconds: float) -> dict[str, Any]:
-        name, last_minute = model["name"], model["last_minute"]
-        rate = self._rate(("model", name), model["answered"]["done"], seconds)
+    def _model(self, model: ModelLoad, seconds: float) -> dict[str, Any]:
+        name, last_minute = model.name, model.last_minute
+        rate = self._rate(("model", name), model.answered["done"], seconds)
         return {
-            "MODEL": labelled(name, model["labels"]),
+            "MODEL": labelled(name, model.labels),
             "JOBS/S": rate,
-            "P50": (last_minute["p50_s"] or math.inf, at_most(last_minute, "p50_s")),
-            "P99": (last_minute["p99_s"] or math.inf, at_most(last_minute, "p99_s")),
-            "ERRORS": last_minute["failed"],
-            "QUEUED": model["queued_jobs"],
-            "RUNNING": model["unanswered_jobs"] - model["queued_jobs"],
-            "BUSY": self._rate(("busy", name), model["device_s"], seconds),
+            "P50": (last_minute.p50_s or math.inf, at_most(last_minute, last_minute.p50_s)),
+            "P99": (last_minute.p99_s or math.inf, at_most(last_minute, last_minute.p99_s)),
+            "ERRORS": last_minute.failed,
+            "QUEUED": model.queued_jobs,
+            "RUNNING": model.unanswered_jobs - model.queued_jobs,
+            "BUSY": self._rate(("busy", name), model.device_s, seconds),
             CHART: self._chart(("model", name), rate),
         }
 
-    def _slot(self, slot: Found, seconds: float) -> dict[str, Any]:
-        number = slot["slot"]
-        told = [gpu for gpu in slot["gpus"] if gpu["total_bytes"]]
-        used, total = (sum(gpu[which] for gpu in told) for which in ("used_bytes", "total_bytes"))
-        loads = [gpu["utilization"] for gpu in slot["gpus"] if gpu["utilization"] is not None]
+    def _slot(self, slot: Slot, seconds: float) -> dict[str, Any]:
+        number = slot.slot
+        told = [
+            (gpu.used_bytes, gpu.total_bytes) for gpu in slot.gpus if gpu.used_bytes is not None and gpu.total_bytes
+        ]
+        used, total = sum(each for each, _ in told), sum(each for _, each in told)
+        loads = [gpu.utilization for gpu in slot.gpus if gpu.utilization is not None]
         load = sum(loads) / len(loads) if loads else None
-        rate = self._rate(("slot", number), slot["jobs_done"], seconds)
+        rate = self._rate(("slot", number), slot.jobs_done, seconds)
         return {
             "SLOT": number,
-            "DEVICE": slot["device"],
-            "STATE": slot["state"],
+            "DEVICE": slot.device,
+            "STATE": slot.state,
             "JOBS/S": rate,
             "GPU MEM": (used / total, gibibytes(used, total)) if told else None,
             "LOAD": load,
-            "TEMP": max(
-                (gpu["temperature_c"] for gpu in slot["gpus"] if gpu["temperature_c"] is not None), default=None
-            ),
-            "HOST MEM": slot["memory_bytes"],
-            "DOING": slot["doing"],
+            "TEMP": max((gpu.temperature_c for gpu in slot.gpus if gpu.temperature_c is not None), default=None),
+            "HOST MEM": slot.memory_bytes,
+            "DOING": slot.doing,
             CHART: self._chart(("slot", number), rate if load is None else load),
         }
 

@@ -3,9 +3,9 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +16,8 @@ from pool.client.client import Client
 from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
 from pool.client.request import JobOptions, SessionOptions, request_for
+from pool.client.result import JobResult
+from pool.wire.records import Changes, JobHistory, Model, Recent, SlotHistory, Status
 
 __all__ = ["AsyncClient"]
 
@@ -36,7 +38,7 @@ class AsyncClient:
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> "dict[str, np.ndarray[Any, Any]]":
+    ) -> JobResult:
         """The result of one job; raises what `Client.submit`'s future would.
 
         `block`: the task waits for room in the pool, where it would get `Overloaded` otherwise. Neither blocks the
@@ -69,7 +71,7 @@ class AsyncClient:
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> "list[asyncio.Future[dict[str, np.ndarray[Any, Any]]]]":
+    ) -> list[asyncio.Future[JobResult]]:
         """A job for each of the inputs, as `Client.submit_many`; to be awaited each, or by `asyncio.gather`.
 
         REQUIRES a running event loop. Cancelling one cancels its job. One that nobody awaits is logged by asyncio when
@@ -92,10 +94,10 @@ class AsyncClient:
         """An array for the inputs of a job: see `Client.empty`."""
         return await asyncio.to_thread(self._client.empty, shape, dtype)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Status:
         return await asyncio.to_thread(self._client.status)
 
-    async def models(self) -> list[dict[str, Any]]:
+    async def models(self) -> tuple[Model, ...]:
         return await asyncio.to_thread(self._client.models)
 
     async def placement(
@@ -103,16 +105,26 @@ class AsyncClient:
     ) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.placement, model, timeout=timeout, device=device)
 
-    async def load(self, model: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+    async def load(self, model: str, path: str | os.PathLike[str]) -> Changes:
         """See `Client.load`. Cancelling the task does not take it back."""
         return await asyncio.to_thread(self._client.load, model, path)
 
-    async def unload(self, model: str) -> dict[str, Any]:
+    async def unload(self, model: str) -> Changes:
         """See `Client.unload`. Cancelling the task does not take it back."""
         return await asyncio.to_thread(self._client.unload, model)
 
-    async def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
-        return await asyncio.to_thread(self._client.explain, job, slot=slot)
+    @overload
+    async def explain(self, job: int) -> JobHistory: ...
+
+    @overload
+    async def explain(self, job: None = None, *, slot: int) -> SlotHistory: ...
+
+    @overload
+    async def explain(self, job: None = None, *, slot: None = None) -> Recent: ...
+
+    async def explain(self, job: int | None = None, *, slot: int | None = None) -> JobHistory | SlotHistory | Recent:
+        ask: Callable[..., JobHistory | SlotHistory | Recent] = self._client.explain
+        return await asyncio.to_thread(ask, job, slot=slot)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

@@ -21,14 +21,17 @@ from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.placement import report_of
 from pool.client.request import JobOptions, SessionOptions, request_for
+from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
-from pool.errors import PoolError
+from pool.errors import Incompatible, InvalidState, PoolError
+from pool.wire.codec import BadFrame, unpack
 from pool.wire.signatures import PLACEMENT
 
 __all__ = ["Client"]
 
 ASK_TIMEOUT_S = 10.0
+LARGEST_ANSWER_BYTES = 1 << 30  # thousands of models with their signatures take megabytes
 LONGEST_SPIN_US = 10_000
 CLOSED = "this client is closed"
 
@@ -99,7 +102,7 @@ class Client(Replicas):
         `block`: an overloaded pool, or a used-up credit, slows the caller down instead of failing the job. This waits
         within the job's timeout until the job is sent. If the pool refuses the job, the client sends it again later;
         meanwhile it sends no other blocking job of the model. `Overloaded` then means that there was no room in all
-        that time. In a done-callback, `block` raises `PoolError`.
+        that time. In a done-callback, `block` raises `InvalidState`.
         """
         return self._start(model, inputs, patient=block, wait=block, **options)
 
@@ -110,7 +113,7 @@ class Client(Replicas):
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> "dict[str, np.ndarray[Any, Any]]":
+    ) -> JobResult:
         """`submit(…).result()`. An interrupt such as Ctrl-C cancels the job."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
@@ -147,7 +150,7 @@ class Client(Replicas):
         from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
 
         if self._closed:
-            raise PoolError(CLOSED)
+            raise InvalidState(CLOSED)
         try:
             request = request_for(model, **options)
         except PoolError as error:
@@ -161,7 +164,7 @@ class Client(Replicas):
         *,
         in_flight: int = 64,
         **options: Unpack[JobOptions],
-    ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
+    ) -> Iterator[JobResult]:
         """Yields the results in the order of the inputs. Reads at most `in_flight` inputs ahead.
 
         Small inputs of one shape are copied as they are read, and sent together while the pool is busy; each fails or
@@ -174,7 +177,7 @@ class Client(Replicas):
         from pool.client.bulk.mapping import mapped  # numpy comes with the first tensor
 
         if self._closed:
-            raise PoolError(CLOSED)
+            raise InvalidState(CLOSED)
         request = request_for(model, **options)
         yield from mapped(self._connected, request, inputs, in_flight)
 
@@ -218,7 +221,7 @@ class Client(Replicas):
 
         began = time.monotonic()
         if self._closed:
-            raise PoolError(CLOSED)
+            raise InvalidState(CLOSED)
         try:
             request = request_for(model, **options)
             connection = self._connected()
@@ -247,14 +250,18 @@ class Client(Replicas):
         return connection.submit(request, rows, payload, began)
 
     def _check_thread(self) -> None:
-        """Raises `PoolError` if waiting for an answer would never end."""
+        """Raises `InvalidState` if waiting for an answer would never end."""
         if (connection := self._connection) is not None:
             connection.driver.check_wait()
 
     # --- questions ----------------------------------------------------------------------------------------------
 
-    def _ask(self, what: str, about: str = "") -> Any:
-        return self._connected().ask(what, about, ASK_TIMEOUT_S + self._peer.longest_timeout_s)
+    def _ask(self, kind: Any, what: str, about: str = "") -> Any:
+        answer = self._connected().ask(what, about, ASK_TIMEOUT_S + self._peer.longest_timeout_s)
+        try:
+            return unpack(kind, answer, LARGEST_ANSWER_BYTES)
+        except BadFrame as error:
+            raise Incompatible(f"the pool's answer to {what!r} cannot be read: {error}") from None
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -280,7 +287,7 @@ class Client(Replicas):
             connection.release()
 
     def _connected(self) -> "Connection":
-        """Raises `PoolUnreachable` if no connection can be made, `PoolError` if the client is closed."""
+        """Raises `PoolUnreachable` if no connection can be made, `InvalidState` if the client is closed."""
         connection = self._connection
         if connection is not None and not connection.lost:
             return connection
@@ -288,7 +295,7 @@ class Client(Replicas):
 
         with self._lock:
             if self._closed:
-                raise PoolError(CLOSED)
+                raise InvalidState(CLOSED)
             if self._connection is None or self._connection.lost:
                 self._peer.check()
                 self._connection = Connection(self._peer, self._spin_s)

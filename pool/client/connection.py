@@ -109,7 +109,7 @@ class Connection:
         """`began`: the instant of the caller's `submit`.
 
         A `patient` job waits for room in the pool while its time lasts; with `wait`, so does the caller: until the job
-        is sent or has ended. In the I/O thread that is a `PoolError`.
+        is sent or has ended. In the I/O thread that is an `InvalidState`.
         """
         future = JobFuture(lambda: self._post(Withdrawal(job)), self.driver)
         job = self.job(future, request, rows, payload, began, patient)
@@ -204,7 +204,7 @@ class Connection:
             raise
 
     def attend(self, wait: Wait) -> None:
-        """Until what was sent before is over. In the I/O thread that is a `PoolError`."""
+        """Until what was sent before is over. In the I/O thread that is an `InvalidState`."""
         self.driver.check_wait()
         self.driver.attend(wait)
 

@@ -4,10 +4,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 from pool.client.answer_sizes import AnswerSizes
 from pool.client.backpressure import Backpressure
@@ -18,8 +18,7 @@ from pool.client.calls import Call, Calls
 from pool.client.outstanding import Job, Outstanding, Withdrawal
 from pool.client.pace import Pace
 from pool.client.regions_in_use import RegionsInUse
-from pool.client.timeline import JobTimeline
-from pool.client.wait import Wait
+from pool.client.result import JobResult
 from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
 from pool.wire import client_messages as wire
@@ -282,12 +281,10 @@ class Dispatch:
         if job is None:
             return
         self.window.answered(job.place)
-        if job.sent_at is not None:
-            self._pace.answered(job.sent_at, time.monotonic())
         try:
             self._answered(job, result, payload)
         except Exception as error:
-            job.future.finish(PoolError(f"the answer cannot be used: {type(error).__name__}: {error}"))
+            job.future.finish(Incompatible(f"the answer cannot be used: {type(error).__name__}: {error}"))
             raise
         self._take(job.number)
 
@@ -295,25 +292,22 @@ class Dispatch:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
         try:
-            arrays = decode_answer(result.pieces, payload, job.space)
+            answer = JobResult(decode_answer(result.pieces, payload, job.space))
         except BadFrame as error:
             job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
             return
-        if job.weight > 1 and (wrong := _without_rows(arrays, job.rows)) is not None:
+        now = time.monotonic()
+        if job.sent_at is not None:
+            self._pace.answered(job.sent_at, now)
+        if job.weight > 1 and (wrong := _without_rows(answer, job.rows)) is not None:
             whose = f"the {job.rows} rows of the {job.weight} jobs that it is for"
             job.future.finish(Incompatible(f"output {wrong!r} does not have {whose}"))
             return
-        self._answer_sizes.learn(job.request, result.timeline.rows, arrays)
+        self._answer_sizes.learn(job.request, result.timeline.rows, answer)
         self._grain.learn(job.request, result.timeline, result.chunks)
-        timeline = None
-        if type(job.future) is not Wait:  # who waits for nothing but the outcome
-            timeline = JobTimeline.measured(
-                result.timeline,
-                encode_s=job.encoded - job.submitted,
-                held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
-                wall_s=time.monotonic() - job.submitted,
-            )
-        job.future.finish(arrays, timeline)
+        sent = job.encoded if job.sent_at is None else job.sent_at
+        answer.measured, answer.own_rows = (result.timeline, job.submitted, job.encoded, sent, now), None
+        job.future.finish(answer)
 
     def _come_back(self, job: Job) -> None:
         """The pool, which stops, has given it back: it waits for the next one."""
@@ -442,7 +436,7 @@ class Dispatch:
         return error
 
 
-def _without_rows(arrays: "dict[str, np.ndarray[Any, Any]]", rows: int | None) -> str | None:
+def _without_rows(arrays: JobResult, rows: int | None) -> str | None:
     """The name of one that cannot be cut by them."""
     return next((name for name, array in arrays.items() if not array.ndim or len(array) != rows), None)
 

@@ -32,7 +32,7 @@ from pool.client.futures import JobFuture
 from pool.client.outstanding import Job
 from pool.client.sources import Sources
 from pool.client.wait import Wait
-from pool.errors import PoolError, PoolUnreachable
+from pool.errors import InvalidState, PoolError, PoolUnreachable
 from pool.wire.spin import spin
 
 __all__ = ["Driver"]
@@ -238,14 +238,14 @@ class Driver:
         return threading.get_ident() == self._thread
 
     def check_wait(self) -> None:
-        """Raises `PoolError` where this thread would wait for itself."""
+        """Raises `InvalidState` where this thread would wait for itself."""
         if self.is_thread:
-            raise PoolError(
+            raise InvalidState(
                 "a done-callback of this client must not wait for the client itself;"
                 " submit without `block` there, and add a done-callback to the new future"
             )
         if self._lock._is_owned():  # type: ignore[attr-defined]  # as `Condition` asks it
-            raise PoolError(
+            raise InvalidState(
                 "a signal handler must not wait for a client that its own thread is using;"
                 " submit without waiting there, or give the handler its own client"
             )

@@ -13,15 +13,11 @@ import os
 import select
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pool.client.timeline import JobTimeline
+from typing import Any
 
 from pool.client.connection import Connection
 from pool.client.request import Request
+from pool.client.result import JobResult
 from pool.client.shared_memory import Piece
 from pool.errors import PoolError
 
@@ -33,7 +29,7 @@ class Awaited:
 
     __slots__ = ("_loop", "future", "is_cancelled", "outcome")
 
-    def __init__(self, loop: "EventLoop", future: "asyncio.Future[dict[str, np.ndarray[Any, Any]]]") -> None:
+    def __init__(self, loop: "EventLoop", future: asyncio.Future[JobResult]) -> None:
         self.future = future
         self.outcome: Any = None
         self.is_cancelled = False
@@ -43,7 +39,7 @@ class Awaited:
     def is_over(self) -> bool:
         return self.outcome is not None
 
-    def finish(self, outcome: Any, timeline: "JobTimeline | None" = None) -> None:  # noqa: ARG002  # nobody asks
+    def finish(self, outcome: Any) -> None:
         """Any but the first changes nothing."""
         if self.outcome is None:
             self.outcome = outcome
@@ -82,7 +78,7 @@ class EventLoop:
 
     async def run(
         self, request: Request, rows: int | None, payload: Sequence[bytes | Piece], began: float, *, patient: bool
-    ) -> "dict[str, np.ndarray[Any, Any]]":
+    ) -> JobResult:
         """The result of one job. Whoever is cancelled while he waits cancels it."""
         ending = Awaited(self, self._loop.create_future())
         job = self.connection.job(ending, request, rows, payload, began, patient)

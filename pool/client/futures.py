@@ -10,11 +10,10 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pool.client.driver import Driver
     from pool.client.timeline import JobTimeline
 
+from pool.client.result import JobResult
 from pool.errors import PoolError
 
 __all__ = ["JobFuture"]
@@ -30,8 +29,8 @@ class _Cancelled:
     """One `cancel`: of several at once, one is the first."""
 
 
-class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
-    """A `concurrent.futures.Future` of a dict from output names to arrays.
+class JobFuture(Future[JobResult]):
+    """A `concurrent.futures.Future` of a `JobResult`.
 
     It ends in bounded time, in a result or a `PoolError`, whatever dies. It is never "running": `cancel()` succeeds
     until the answer is there. A cancelled job that has not started never will; the answer of one that has is dropped.
@@ -46,7 +45,6 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
     outcome: Any = None
     """What `finish` was given, or that it is cancelled; None while neither is."""
-    timeline: "JobTimeline | None" = None
 
     def __init__(self, on_cancel: Callable[[], object] | None = None, driver: "Driver | None" = None) -> None:
         # Not the base's: it makes a lock, and keeps as three attributes what is one here.
@@ -94,10 +92,14 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
     def cancelled(self) -> bool:
         return type(self.outcome) is _Cancelled
 
-    def result(self, timeout: float | None = None) -> "dict[str, np.ndarray[Any, Any]]":
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
+    @property
+    def timeline(self) -> "JobTimeline | None":
+        return self.outcome.timeline if type(self.outcome) is JobResult else None
+
+    def result(self, timeout: float | None = None) -> JobResult:
+        """As a `Future`'s. In a done-callback it raises `InvalidState` instead of waiting for ever."""
         outcome = self.outcome
-        if type(outcome) is dict:
+        if type(outcome) is JobResult:
             return outcome
         self._wait(timeout)
         outcome = self._ended()
@@ -109,20 +111,20 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
+        """As a `Future`'s. In a done-callback it raises `InvalidState` instead of waiting for ever."""
         self._wait(timeout)
         outcome = self._ended()
         return outcome if isinstance(outcome, PoolError) else None
 
-    def _ended(self) -> "dict[str, np.ndarray[Any, Any]] | PoolError":
+    def _ended(self) -> JobResult | PoolError:
         if self.outcome is None:
             raise TimeoutError
         if self.cancelled():
             raise CancelledError
-        return cast("dict[str, np.ndarray[Any, Any]] | PoolError", self.outcome)
+        return cast("JobResult | PoolError", self.outcome)
 
     def _wait(self, timeout: float | None) -> None:
-        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
+        """Raises `InvalidState` in the I/O thread: a wait there for an answer that it has to receive never ends.
 
         It looks by itself too: after a fork in a signal's handler nobody tells the child.
         """
@@ -160,15 +162,11 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
     def is_cancelled(self) -> bool:
         return self.cancelled()
 
-    def finish(
-        self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
-    ) -> None:
+    def finish(self, result: JobResult | PoolError) -> None:
         """Ends the future, unless the caller has cancelled it. Its done-callbacks run later, in the client's thread."""
         if self.outcome is not None:
             return
-        self.timeline = timeline
         if self.__dict__.setdefault("outcome", result) is not result:
-            self.timeline = None
             return
         self._on_cancel = None  # as when it is cancelled
         self.tell()

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgpack
 import zmq
 
 from pool.client.wait import Wait
-from pool.errors import PoolError, PoolUnreachable
+from pool.errors import PoolError, PoolUnreachable, from_fault
 from pool.wire.client_messages import Answer, Ask
 
 __all__ = ["Inquiries"]
@@ -33,8 +32,8 @@ class Inquiries:
         self._asks.pop(answer.request, None)
         wait = self._requests.get(answer.request)
         if wait is not None:
-            refused = answer.error is not None
-            wait.finish(PoolError(answer.error) if refused else (msgpack.unpackb(payload[0].buffer),))
+            refused = None if answer.error is None else from_fault(answer.fault, answer.error)
+            wait.finish(refused or (b"".join([frame.buffer for frame in payload]),))
 
     def lose_pool(self, lost: PoolError) -> None:
         """What the pool was asked to do, and has perhaps done, the next one is not asked for."""

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from pool.client.session_calls import Answer, SessionCall, SessionCalls
-from pool.errors import InvalidInput, PoolError, WorkerLost
+from pool.errors import InvalidInput, InvalidState, PoolError, WorkerLost
 from pool.wire import session_runs as wire
 
 __all__ = ["PrivateSession"]
@@ -29,9 +29,9 @@ class PrivateSession:
         self._keeper: _Keeper | None = None
 
     def is_open(self) -> bool:
-        """Raises `PoolError` in a forked child."""
+        """Raises `InvalidState` in a forked child."""
         if self._pid != os.getpid():
-            raise PoolError("this private session belongs to the parent process; open a new one after the fork")
+            raise InvalidState("this private session belongs to the parent process; open a new one after the fork")
         return self._place is not None
 
     def opening(self, timeout: float | None) -> Generator[SessionCall, Answer, None]:
@@ -90,5 +90,5 @@ class _Keeper(threading.Thread):
         except (WorkerLost, InvalidInput):
             return False
         except PoolError as error:
-            return type(error) is not PoolError  # the pool is busy, or away for a while
+            return not isinstance(error, InvalidState)  # the pool is busy, or away for a while
         return True

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 from pool.client.futures import JobFuture
 from pool.client.questions import Questions
 from pool.client.request import ReplicaOptions, request_for
+from pool.client.result import JobResult
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
-from pool.wire.entries import said_of
+from pool.wire.records import said_of
 
 __all__ = ["Replicas", "piece_sizes"]
 
@@ -40,7 +41,7 @@ class Replicas(Questions):
         reduce: None = None,
         pieces: int | None = None,
         **options: Unpack[ReplicaOptions],
-    ) -> "list[dict[str, np.ndarray[Any, Any]]]": ...
+    ) -> list[JobResult]: ...
 
     @overload
     def scatter(
@@ -61,7 +62,7 @@ class Replicas(Questions):
         reduce: Literal["concat", "sum", "mean"] | None = None,
         pieces: int | None = None,
         **options: Unpack[ReplicaOptions],
-    ) -> "dict[str, np.ndarray[Any, Any]] | list[dict[str, np.ndarray[Any, Any]]]":
+    ) -> "dict[str, np.ndarray[Any, Any]] | list[JobResult]":
         """Cuts the inputs along axis 0 into pieces, runs them side by side, waits for all, and combines the answers.
 
         There is a piece for each replica that is READY, or `pieces` of them; their rows differ by one at most. They
@@ -97,7 +98,7 @@ class Replicas(Questions):
             reduction = Reduction(reduce, sizes)
             _gather(jobs, reduction.add)
             return reduction.result()
-        by_piece: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        by_piece: dict[int, JobResult] = {}
         _gather(jobs, by_piece.__setitem__)
         answers = [by_piece[piece] for piece in range(len(jobs))]
         if reduce is None:
@@ -112,7 +113,7 @@ class Replicas(Questions):
         model: str,
         inputs: object,
         **options: Unpack[ReplicaOptions],
-    ) -> "dict[int, dict[str, np.ndarray[Any, Any]]]":
+    ) -> dict[int, JobResult]:
         """Runs the same input once on each replica that is READY, waits for all: the answers by slot number.
 
         Raises as `scatter` does, `WorkerLost` where no replica is READY. A replica that dies meanwhile fails it: what
@@ -130,15 +131,15 @@ class Replicas(Questions):
         for slot in slots:
             request = request_for(model, device=f"slot:{slot}", **options)
             jobs += submit_many(self._connected, request, [whole], patient=True, apart=True)
-        answers: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        answers: dict[int, JobResult] = {}
         _gather(jobs, answers.__setitem__)
         return {slot: answers[number] for number, slot in enumerate(slots)}
 
     def _ready_slots(self, model: str, version: str | int | None) -> list[int]:
         models = self.models()
         if (said := said_of(models, model, version)) is not None:
-            return list(said["ready_slots"])
-        there = ", ".join(each["name"] for each in models)
+            return list(said.ready_slots)
+        there = ", ".join(each.name for each in models)
         which = "" if version is None else f" of version {version!r:.80}"
         raise ModelNotFound(f"no model {model!r:.100}{which}; there are: {there}")
 
@@ -150,7 +151,7 @@ def piece_sizes(rows: int, pieces: int) -> list[int]:
     return [least + (number < more) for number in range(pieces)]
 
 
-def _gather(jobs: Sequence[JobFuture], take: "Callable[[int, dict[str, np.ndarray[Any, Any]]], None]") -> None:
+def _gather(jobs: Sequence[JobFuture], take: Callable[[int, JobResult], None]) -> None:
     """Hands over number and result of each as it comes. Raises the first error, and cancels the others then."""
     done: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number, job in enumerate(jobs):

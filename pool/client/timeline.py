@@ -1,6 +1,6 @@
 """Where a job's time went, as its caller sees it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pool.wire.timeline import Timeline
 
@@ -26,7 +26,7 @@ class JobTimeline:
 
     `job` is the pool's number of the job, as `pool explain` takes it. Its `rows` were run as some of `batch_rows` in
     `slot`, on `device`: in one go, or one after the other where those are more than `max_batch`. `attempts` counts
-    the runs that began.
+    the runs that began. `version`: of the model that ran, None where it has no numbered versions.
     """
 
     encode_s: float
@@ -43,6 +43,7 @@ class JobTimeline:
     slot: int
     device: str
     attempts: int
+    version: int | None = None
 
     @classmethod
     def measured(cls, pool: Timeline, *, encode_s: float, held_s: float, wall_s: float) -> "JobTimeline":
@@ -63,11 +64,8 @@ class JobTimeline:
             slot=pool.slot,
             device=pool.device,
             attempts=pool.attempts,
+            version=pool.version,
         )
-
-    def of_rows(self, rows: int) -> "JobTimeline":
-        """That of a job of so many rows which travelled in this one's chunk."""
-        return self if rows == self.rows else replace(self, rows=rows)
 
     def segments(self) -> tuple[tuple[str, float], ...]:
         """Name and seconds of each, in the order of time."""

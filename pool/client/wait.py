@@ -2,10 +2,7 @@
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from pool.client.timeline import JobTimeline
+from typing import Any, Protocol
 
 from pool.errors import PoolError
 
@@ -25,8 +22,8 @@ class Ending(Protocol):
         """Whether it has its outcome."""
         ...
 
-    def finish(self, result: Any, timeline: "JobTimeline | None" = None) -> None:
-        """With arrays by their names, or a `PoolError`. Any but the first does nothing."""
+    def finish(self, result: Any) -> None:
+        """With a `JobResult`, or a `PoolError`. Any but the first does nothing."""
 
     def tell(self) -> None:
         """Those who wait, once more, that it is over: who finished it may have been interrupted."""
@@ -51,7 +48,7 @@ class Wait:
     def is_over(self) -> bool:
         return self.outcome is not None
 
-    def finish(self, outcome: Any, timeline: "JobTimeline | None" = None) -> None:  # noqa: ARG002  # nobody asks
+    def finish(self, outcome: Any) -> None:
         """Any but the first changes nothing."""
         if self.outcome is None:
             self.outcome = outcome

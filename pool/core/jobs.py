@@ -128,7 +128,7 @@ class Job:
     died_in: tuple[int, ...] = ()  # of a chunk, as of a part
     loss: Loss | None = None  # the same
     ended: float | None = None
-    ran: tuple[float, float, float, int, int, str] | None = None
+    ran: tuple[float, float, float, int, int, str, int | None] | None = None
     history: list[Note] = field(default_factory=list)
     untold: int = 0  # lines that were left out of it
 
@@ -171,7 +171,7 @@ class Job:
         """Where its time went; None unless it is done."""
         if self.ran is None or self.ended is None:
             return None
-        started, run_s, fetch_s, rows, slot, device = self.ran
+        started, run_s, fetch_s, rows, slot, device, version = self.ran
         feed_s = self.ended - started - run_s - fetch_s
         return Timeline(
             job=self.id,
@@ -185,6 +185,7 @@ class Job:
             slot=slot,
             device=device,
             attempts=self.attempts + self.deaths + 1,
+            version=version,
         )
 
     def told(self) -> list[str]:

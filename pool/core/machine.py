@@ -599,9 +599,9 @@ class Machine:
         """What a new worker of the slot learns about its models' rows."""
         return self._joining.judged(self.fleet.slots[slot])
 
-    def models_snapshot(self) -> list[dict[str, Any]]:
+    def models_snapshot(self, now: float) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""
-        return [model.snapshot() for model in self.backlog.models.values()]
+        return [model.snapshot(now) for model in self.backlog.models.values()]
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold; called by the tests after every step."""

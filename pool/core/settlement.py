@@ -100,5 +100,5 @@ class Settlement:
                 job.came_back()
                 return False
             payloads = tuple(pieces[start] for start in sorted(pieces))
-        self._answers.done(job, payloads, batch, slot.device, run_s, fetch_s, now)
+        self._answers.done(job, payloads, batch, slot, run_s, fetch_s, now)
         return True

@@ -30,6 +30,8 @@ from pool.plan.version_watch import VersionWatch
 from pool.plan.world import World
 from pool.systemd import Notifier
 from pool.wire.entries import is_entry, model_of
+from pool.wire.faults import Fault
+from pool.wire.signatures import Refused as Refusal
 from pool.wire.worker_messages import Welcome
 
 __all__ = ["Reconciler"]
@@ -93,11 +95,11 @@ class Reconciler:
         try:
             request = request_of(what, wanted)
         except ValueError as error:
-            why = str(error)
+            why, fault = str(error), Fault.INVALID_INPUT
         else:
             unread = request == RELOAD and self._source.read is None
-            why = STOPPING if self._fleet.stopping else NO_FILE if unread else ""
-            if not why:
+            why, fault = (STOPPING, Fault.POOL_STOPPING) if self._fleet.stopping else (NO_FILE, Fault.INVALID_STATE)
+            if not self._fleet.stopping and not unread:
                 self._requests.ask(request, answer)
                 if self.has_served:
                     self._notifier.reloading("reads the configuration again", time.monotonic_ns() // 1000)
@@ -105,13 +107,14 @@ class Reconciler:
         if answer is None:
             log.warning("not reloaded: %s", why, extra=about("not_reloaded", reason=why))
         else:
-            answer(None, why)
+            answer(Refusal(why, fault))
 
     def _settle(self, outcome: Outcome) -> None:
         stops = self._fleet.stopping
         if stops or outcome.granted is None:
             refusal = STOPPING if stops else outcome.refusal
-            answer: dict[str, Any] = {"refused": refusal}
+            answer: dict[str, Any] | Refusal
+            answer = Refusal(refusal, Fault.POOL_STOPPING if stops else Fault.INVALID_CONFIG)
             by_name = outcome.request.what in (
                 "load",
                 "unload",
@@ -122,9 +125,9 @@ class Reconciler:
             answer = _told(outcome.granted, self._run_by(outcome.granted.plan))
         for asker in outcome.askers:
             if asker is not None:
-                asker(answer, None)
+                asker(answer)
         if self.has_served and not stops:
-            self._notifier.ready("reloaded" if "slots" in answer else "not reloaded; see the log")
+            self._notifier.ready("not reloaded; see the log" if isinstance(answer, Refusal) else "reloaded")
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -221,7 +224,7 @@ class Reconciler:
         update = self._rollout.status()
         if self.plan.pending and not update["left"]:
             update = {**update, "left": list(range(len(self.plan.shares)))}
-        away = [{"model": each.model, "from": each.home.label, "to": each.at.label} for each in self.plan.failovers]
+        away = [{"model": each.model, "home": each.home.label, "device": each.at.label} for each in self.plan.failovers]
         failover = {"away": away, "stays": list(self.plan.stays)}
         return {"rolling_update": update, "versions": self._watch.status(), "failover": failover}
 

@@ -21,6 +21,7 @@ from pool.plan.planning import plan as planned
 from pool.plan.reading import Reading
 from pool.plan.world import World
 from pool.wire.entries import is_entry
+from pool.wire.signatures import Refused
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -30,8 +31,8 @@ __all__ = ["NO_FILE", "RELOAD", "Answer", "Granted", "Outcome", "Request", "Requ
 
 READ_S = 8.0  # a client waits longer for its answer
 
-Answer: TypeAlias = Callable[[dict[str, Any] | None, str | None], None]
-"""Takes a value or an error to who has asked."""
+Answer: TypeAlias = Callable[[dict[str, Any] | Refused], None]
+"""Takes it to who has asked."""
 
 NO_FILE = "this pool was not started with `pool start --config FILE`, so there is no file to read again"
 

@@ -17,6 +17,8 @@ from pool.recorder import Recorder
 from pool.serve.front import Front, Question
 from pool.serve.refusals import count
 from pool.serve.status import models_status, pool_status, slot_status
+from pool.wire.faults import Fault
+from pool.wire.signatures import Refused
 
 __all__ = ["Admin"]
 
@@ -57,86 +59,80 @@ class Admin:
         """Whatever goes wrong with it, its asker is told, and nobody else hears of it."""
         try:
             self._answer(question)
+        except Refused as refused:
+            self._front.reply(question, refused)
         except Exception as error:
             kind = f"the pool failed to answer this question: {type(error).__name__}"
             what = f"{kind}: {error}"
             if count(self._front.refused, kind):
                 log.error("%s", what, exc_info=error, extra=about("question_failed", reason=what))
-            self._front.reply(question, error=what)
+            self._front.reply(question, Refused(what, Fault.POOL_FAILED))
 
     def _answer(self, question: Question) -> None:
+        """Raises `Refused`."""
         match question.what:
             case "status":
                 status = pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool())
                 self._front.reply(question, status)
             case "models":
                 away = self._pool()["failover"]["away"]
-                self._front.reply(question, models_status(self._machine, away, self._remarks))
+                self._front.reply(question, models_status(self._machine, away, self._remarks, time.monotonic()))
             case "explain" if question.about.startswith(SLOT):
-                self._explain_slot(question)
+                self._front.reply(question, self._explain_slot(question))
             case "explain":
-                self._explain(question)
+                self._front.reply(question, self._explain(question.about))
             case "restart" | "drain" if question.local:
-                self._change_slot(question)
+                self._front.reply(question, self._change_slot(question))
             case "stop" if question.local:
                 self._front.reply(question)
                 self._feed(StopAsked("a client requested it"))
             case "reload" | "load" | "unload" if question.local:
                 self._reload(question.what, question.about, partial(self._front.reply, question))
             case "restart" | "drain" | "stop" | "reload" | "load" | "unload":
-                self._front.reply(question, error=f"{question.what} is accepted only at the local endpoint")
+                raise Refused(f"{question.what} is accepted only at the local endpoint", Fault.NOT_ALLOWED)
             case other:
-                self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
+                raise Refused(f"this pool does not know how to answer {other!r:.40}", Fault.NOT_UNDERSTOOD)
 
-    def _change_slot(self, question: Question) -> None:
+    def _change_slot(self, question: Question) -> dict[str, int]:
         """The answer to a restart is the incarnation that is to follow."""
         fleet, (asked, _, how) = self._machine.fleet, question.about.partition(" ")
         if how not in ("", ROLLING):
-            self._front.reply(question, error=f"{how!r:.40} is not a change of a slot")
-            return
+            raise Refused(f"{how!r:.40} is not a change of a slot")
         if not _is_number(asked):
-            self._front.reply(question, error=f"{asked!r:.40} is not a slot number")
-            return
+            raise Refused(f"{asked!r:.40} is not a slot number")
         slot, restart = int(asked), question.what == "restart"
         why = fleet.replacements.cannot_restart(slot) if restart else fleet.replacements.cannot_drain(slot)
         in_vain = restart and any(other.waits_for_release for other in fleet.slots)
         if why is None and in_vain and fleet.slots[slot].state is SlotState.READY:
             why = f"slot {slot} keeps its worker, because a new one could not start: {RESTART_NEEDED}"
         if why is not None:
-            self._front.reply(question, error=why)
-            return
+            raise Refused(why, Fault.INVALID_INPUT if slot >= len(fleet.slots) else Fault.INVALID_STATE)
         incarnation = fleet.slots[slot].worker.incarnation
         extra = about(f"{question.what}_asked", slot=slot, incarnation=incarnation)
         log.info("slot %d: %s requested", slot, question.what, extra=extra)
         follows = fleet.slots[slot].named + 1
         self._feed(RestartAsked(slot, sparing=how == ROLLING) if restart else DrainAsked(slot))
-        self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
+        return {"slot": slot, "incarnation": follows} if restart else {"slot": slot}
 
-    def _explain(self, question: Question) -> None:
-        history = self._machine.explain(question.about)
+    def _explain(self, asked: str) -> dict[str, Any]:
+        history = self._machine.explain(asked)
         if history is None:
-            asked = f"this pool knows no job {question.about!r:.40}"
-            self._front.reply(question, error=f"{asked}; it remembers only recent jobs, by its own numbers")
-        else:
-            self._front.reply(question, history if question.about else {**history, "deaths": self._recorder.deaths()})
+            raise Refused(f"this pool knows no job {asked!r:.40}; it remembers only recent jobs, by its own numbers")
+        return history if asked else {**history, "deaths": self._recorder.deaths()}
 
-    def _explain_slot(self, question: Question) -> None:
+    def _explain_slot(self, question: Question) -> dict[str, Any]:
         """A worker's output may have anything in it, so it is told to this machine alone."""
         asked, slots = question.about.removeprefix(SLOT), self._machine.fleet.slots
         if not question.local:
-            self._front.reply(question, error="crash reports are shown only at the local endpoint")
-        elif not (_is_number(asked) and int(asked) < len(slots)):
-            self._front.reply(question, error=f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
-        else:
-            number = int(asked)
-            told = {
-                "slot": slot_status(
-                    self._machine, self._devices[number], number, self._readings(number), time.monotonic()
-                ),
-                "crash_reports": self._recorder.reports(number),
-                "folder": self._recorder.folder(),
-            }
-            self._front.reply(question, told)
+            raise Refused("crash reports are shown only at the local endpoint", Fault.NOT_ALLOWED)
+        if not (_is_number(asked) and int(asked) < len(slots)):
+            raise Refused(f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
+        number, now = int(asked), time.monotonic()
+        return {
+            "slot": slot_status(self._machine, self._devices[number], number, self._readings(number), now),
+            "crash_reports": self._recorder.reports(number),
+            "folder": self._recorder.folder(),
+        }
 
 
 def _is_number(text: str) -> bool:

@@ -44,6 +44,7 @@ from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.hot import Buffer
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
+from pool.wire.signatures import Refused
 from pool.wire.unpacking import Unpacking
 
 __all__ = ["Arrival", "Asked", "Front", "Question"]
@@ -319,7 +320,8 @@ class Front:
                 question = Question(client.name, request, what, about, self._is_local(client))
                 self._turn.soon()
                 if not self._questions.add(question):
-                    self.reply(question, error=f"{MOST_WAITING} questions of this client already wait for answers")
+                    why = f"{MOST_WAITING} questions of this client already wait for answers"
+                    self.reply(question, Refused(why, Fault.OVERLOADED))
             case wire.Close():
                 self._forget(client)
                 self._clients.forget(client)
@@ -499,17 +501,20 @@ class Front:
             self._say(client, wire.Unpack(action.job, action.cause, action.ran, action.text))
             client.settle(action.job)
 
-    def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
-        """What msgpack can't hold ends the one who asked for it."""
+    def reply(self, question: Question, value: object = None) -> None:
+        """With a value or, as a `Refused`, why there is none. What msgpack can't hold ends the one who asked for it."""
         client = self._clients.named.get(question.client)
         if client is None:
+            return
+        if isinstance(value, Refused):
+            self._say(client, wire.Answer(question.request, str(value), value.fault), [packed(None)])
             return
         try:
             payload = packed(value)
         except Exception as failed:
             self._drop(client, failed, "packed the answer to its question")
             return
-        self._say(client, wire.Answer(question.request, error), [payload])
+        self._say(client, wire.Answer(question.request, None), [payload])
 
     def _let_go(self, name: bytes, job: int) -> None:
         """Nobody uses any more what the job was lent."""

@@ -43,19 +43,8 @@ def pool_status(
             "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
         },
-        "models": [
-            {**snapshot, **_version(snapshot["name"], machine), **_ended(machine.backlog.models[snapshot["name"]], now)}
-            for snapshot in machine.models_snapshot()
-        ],
+        "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot(now)],
         "answered": dict(machine.answered),
-    }
-
-
-def _ended(model: Model, now: float) -> dict[str, Any]:
-    """How its jobs ended, since the start and of late."""
-    return {
-        "answered": {"done": sum(model.tally.done), **model.tally.failed},
-        "last_minute": model.tally.last_minute(now),
     }
 
 
@@ -148,11 +137,11 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def models_status(
-    machine: Machine, away: Sequence[Mapping[str, str]], remarks: Callable[[str], list[str]]
+    machine: Machine, away: Sequence[Mapping[str, str]], remarks: Callable[[str], list[str]], now: float
 ) -> list[dict[str, Any]]:
     """A model that no worker has loaded yet is listed without signatures. `away`: what was moved, from where to where.
 
-    Each has the keys "model", "from", "to". `remarks`: what workers have found odd about a model.
+    Each has the keys "model", "home", "device". `remarks`: what workers have found odd about a model.
     """
     return [
         {
@@ -160,9 +149,9 @@ def models_status(
             "failover": [each for each in away if each["model"] == snapshot["name"]],
             **_version(snapshot["name"], machine),
             "remarks": remarks(snapshot["name"]),
-            "scheduling": snapshot,
+            "scheduling": {**snapshot, **_version(snapshot["name"], machine)},
         }
-        for snapshot in machine.models_snapshot()
+        for snapshot in machine.models_snapshot(now)
     ]
 
 

@@ -6,7 +6,7 @@ stderr. It never asks a pool, and nothing that another program reads comes from 
 
 from pool.terminal.keys import Keys
 from pool.terminal.pane import CHART, Heading, Pane
-from pool.terminal.readable import count_of, gibibytes, labelled, percent, short_uuid, size, span, spec_of
+from pool.terminal.readable import count_of, gibibytes, labelled, percent, short_uuid, size, span
 from pool.terminal.sparkline import sparkline
 from pool.terminal.tables import (
     STATE_STYLES,
@@ -40,7 +40,6 @@ __all__ = [
     "size",
     "span",
     "sparkline",
-    "spec_of",
     "styled_state",
     "table",
 ]

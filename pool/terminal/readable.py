@@ -1,13 +1,11 @@
 """Sizes, durations and shapes as a person reads them. `--json` has the exact values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
-from pool.wire.signatures import TensorSpec
 from pool.wire.sizes import readable
 
-__all__ = ["count_of", "gibibytes", "labelled", "percent", "short_uuid", "size", "span", "spec_of"]
+__all__ = ["count_of", "gibibytes", "labelled", "percent", "short_uuid", "size", "span"]
 
 _UUID_PREFIXES = ("GPU-", "MIG-")
 
@@ -56,9 +54,3 @@ def short_uuid(uuid: str) -> str:
         if uuid.startswith(prefix):
             return prefix + uuid.removeprefix(prefix).split("-")[0][:8]
     return uuid[:12]
-
-
-def spec_of(described: Mapping[str, Any]) -> TensorSpec:
-    """The spec of an input or output as `Client.models()` describes it; its text is `float32 [?, 64]`."""
-    shape: Sequence[int] | None = described["shape"]
-    return TensorSpec(described["dtype"], None if shape is None else tuple(shape))

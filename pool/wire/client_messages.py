@@ -168,11 +168,12 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`error` is None, or why the request was refused; the payload is one msgpack frame."""
+    """`error` is None, or why the request was refused, and `fault` what that is; the payload is one msgpack frame."""
 
     kind: ClassVar[int] = 10
     request: int
     error: str | None
+    fault: Fault = Fault.POOL_FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Frozen dataclasses to msgpack and back.
 
-A dataclass travels as the array of its fields, in order. The annotations are the schema: whatever bytes come in,
-a value of the declared types or `BadFrame` comes out, never another exception. A union of dataclasses travels with
-the index of its member before it, so one class an outcome costs nothing.
+A dataclass travels as the array of its fields, in order; a `Record` by their names. The annotations are the schema:
+whatever bytes come in, a value of the declared types or `BadFrame` comes out, never another exception. A union of
+dataclasses travels with the index of its member before it, so one class an outcome costs nothing.
 
 Annotations understood: bool, int, float, str, bytes, `X | None`, `tuple[X, ...]`, `Mapping[str, X]`, an `Enum` of
-strings, a dataclass, a union of dataclasses.
+strings, a dataclass, a union of dataclasses, and `Plain`: whatever JSON can say.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-__all__ = ["MAX_HEADER_BYTES", "BadFrame", "pack", "packed", "unpack"]
+__all__ = ["MAX_HEADER_BYTES", "BadFrame", "Plain", "Record", "pack", "packed", "unpack"]
 
 MAX_HEADER_BYTES = 4 << 20  # a READY with twenty models' signatures is 100 kB; nothing honest comes near
 
@@ -26,10 +26,25 @@ _PLAIN = (bool, int, str, bytes)  # what msgpack gives back as it was
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
+Plain = typing.NewType("Plain", object)
 
 
 class BadFrame(Exception):
     """The bytes are not a message of this protocol; the text says at which field and why."""
+
+
+class Record:
+    """A frozen dataclass that people and programs read, as they do `--json`.
+
+    It can grow: whoever does not know a field leaves it out, and one with a default may be missing.
+    """
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Dicts, lists, texts and numbers, as `--json` prints them."""
+        encode, _ = _converters(typing.cast(typing.Hashable, type(self)))
+        return typing.cast(dict[str, Any], encode(self))
 
 
 def pack(value: object) -> bytes:
@@ -74,6 +89,8 @@ def _converters(annotation: Any) -> tuple[Convert, Convert]:
         return _same, _exactly(annotation)
     if annotation is float:
         return _same, _number
+    if annotation is Plain:
+        return _same, _plain
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         members = tuple(member for member in arguments if member is not types.NoneType)
@@ -86,7 +103,8 @@ def _converters(annotation: Any) -> tuple[Convert, Convert]:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _enum(annotation)
     if dataclasses.is_dataclass(annotation):
-        return _record(typing.cast(type, annotation))
+        kind = typing.cast(type, annotation)
+        return _named(kind) if issubclass(kind, Record) else _record(kind)
     raise TypeError(f"{annotation!r} cannot travel")
 
 
@@ -107,6 +125,16 @@ def _number(raw: Any) -> float:
     if type(raw) not in (int, float):
         raise BadFrame(f"expected float, got {type(raw).__name__}")
     return float(raw)
+
+
+def _plain(raw: Any) -> Any:
+    if isinstance(raw, tuple):
+        return [_plain(each) for each in raw]
+    if isinstance(raw, dict):
+        return _mapping(_same, _plain)[1](raw)
+    if raw is not None and type(raw) not in (bool, int, float, str):
+        raise BadFrame(f"expected what JSON can say, got {type(raw).__name__}")
+    return raw
 
 
 def _optional(encode: Convert, decode: Convert) -> tuple[Convert, Convert]:
@@ -168,10 +196,21 @@ def _union(members: tuple[type, ...]) -> tuple[Convert, Convert]:
     return encode, decode
 
 
-def _record(kind: type) -> tuple[Convert, Convert]:
+def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], Convert, Convert]]:
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]
-    converters = [(name, *_converters(hints[name])) for name in names]
+    return [(field, *_converters(hints[field.name])) for field in dataclasses.fields(kind)]
+
+
+def _decoded(name: str, decode: Convert, raw: Any) -> Any:
+    try:
+        return decode(raw)
+    except BadFrame as error:
+        raise BadFrame(f"{name}: {error}") from None
+
+
+def _record(kind: type) -> tuple[Convert, Convert]:
+    fields = _fields(kind)
+    converters = [(field.name, encode, decode) for field, encode, decode in fields]
 
     def encode(value: Any) -> list[Any]:
         return [encode_field(getattr(value, name)) for name, encode_field, _ in converters]
@@ -182,10 +221,27 @@ def _record(kind: type) -> tuple[Convert, Convert]:
             raise BadFrame(f"expected {len(converters)} fields, got {len(elements)}")
         values = []
         for (name, _, decode_field), element in zip(converters, elements, strict=True):
-            try:
-                values.append(decode_field(element))
-            except BadFrame as error:
-                raise BadFrame(f"{name}: {error}") from None
+            values.append(_decoded(name, decode_field, element))
         return kind(*values)
+
+    return encode, decode
+
+
+def _named(kind: type) -> tuple[Convert, Convert]:
+    fields = {field.name: (field, encode, decode) for field, encode, decode in _fields(kind)}
+
+    def encode(value: Any) -> dict[str, Any]:
+        return {name: encode_field(getattr(value, name)) for name, (_, encode_field, _) in fields.items()}
+
+    def decode(raw: Any) -> Any:
+        if type(raw) is not dict:
+            raise BadFrame(f"expected a map, got {type(raw).__name__}")
+        found = {}
+        for name, (field, _, decode_field) in fields.items():
+            if name in raw:
+                found[name] = _decoded(name, decode_field, raw[name])
+            elif field.default is field.default_factory is dataclasses.MISSING:
+                raise BadFrame(f"{name} is missing")
+        return kind(**found)
 
     return encode, decode

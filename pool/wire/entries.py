@@ -3,10 +3,7 @@
 No model of a configuration has such a name, so the two never meet.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-__all__ = ["entry_name", "is_entry", "model_of", "said_of", "version_of"]
+__all__ = ["entry_name", "is_entry", "model_of", "version_of"]
 
 _MARK = "@"
 
@@ -27,17 +24,3 @@ def model_of(name: str) -> str:
 def version_of(name: str) -> int:
     """Of an entry's name."""
     return int(name.rpartition(_MARK)[2])
-
-
-def said_of(
-    models: Iterable[Mapping[str, Any]], model: str, version: int | str | None = None
-) -> Mapping[str, Any] | None:
-    """What a pool's answer to "models" says of the one that a job with this name and version would reach, if any."""
-    for each in models:
-        if each["name"] == model:
-            return each
-        if each.get("model") != model:
-            continue
-        if each["default"] if version is None else version == each["version"] or version in each["labels"]:
-            return each
-    return None

@@ -1,4 +1,4 @@
-"""Why a job failed, as it travels; `pool.errors` has the exception for each."""
+"""Why a job failed, or a question was refused, as it travels; `pool.errors` has the exception for each."""
 
 from enum import Enum
 
@@ -14,3 +14,8 @@ class Fault(Enum):
     QUARANTINED = "quarantined"
     STATEFUL_WORKER_LOST = "stateful-worker-lost"
     POOL_STOPPING = "pool-stopping"
+    POOL_FAILED = "pool-failed"
+    NOT_ALLOWED = "not-allowed"
+    NOT_UNDERSTOOD = "not-understood"
+    INVALID_STATE = "invalid-state"
+    INVALID_CONFIG = "invalid-config"

@@ -22,7 +22,8 @@ Each buffer has a size of u32: so many bytes in this frame, or one of the marks 
                    4 registers the call
     RESULT  u16 flags (0) · u32 results · u32 buffers
             sections: results × (u64 job · u64 id · f64 queue · f64 batch wait
-                      f64 feed · f64 run · f64 fetch · u32 rows
+                      f64 feed · f64 run · f64 fetch
+                      u64 version (all ones: none) · u32 rows
                       u32 batch rows · u32 slot · u32 attempts · u32 pieces
                       u16 bytes of device · u8 released · u8 chunks)
                       pieces × u32 buffers · sizes · devices
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 MAGIC = b"TFWP"
-VERSION = 10
+VERSION = 11
 
 # Of a buffer that shares the header's frame. Measured, of the processor time that a message takes each way with a frame
 # more: 0.90 at 1 to 4 KiB, 0.91 at 8 KiB, 0.94 at 16 KiB, 0.97 at 32 KiB, 1.1 at 64 KiB.

@@ -27,11 +27,12 @@ _SUBMIT = struct.Struct("<4sBB8sHQQdIIIIIHHHbx")
 _IN_DOUBT, _HAS_SPACE, _REGISTERS = 1, 2, 4
 
 _RESULTS = struct.Struct("<4sBB8sHII")
-_RESULT = struct.Struct("<QQdddddIIIIIHBB")
+_RESULT = struct.Struct("<QQdddddQIIIIIHBB")
 
 MOST_ROWS = 0xFFFFFFFF
 MOST_ATTEMPTS = 0xFFFF
 MOST_WEIGHT = 0xFFFF
+NO_VERSION = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(slots=True)
@@ -171,6 +172,7 @@ class Results:
             pieces += each.pieces
             record = _RESULT.pack(
                 *(each.job, line.job, line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s),
+                NO_VERSION if line.version is None else line.version,
                 *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device)),
                 *(each.released, each.chunks),
             )
@@ -188,7 +190,7 @@ class Results:
         end = bounded(first, position, _RESULT.size * count)
         records = list(_RESULT.iter_unpack(first[position:end]))
         position = end
-        count = sum([record[11] for record in records])
+        count = sum([record[12] for record in records])
         all_pieces: tuple[int, ...] = struct.unpack_from(f"<{count}I", first, position)
         position += 4 * len(all_pieces)
         if sum(all_pieces) != buffers or not all(all_pieces):
@@ -197,9 +199,8 @@ class Results:
         position += 4 * buffers
         results: list[Result] = []
         begin = 0
-        for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, *counts, device_bytes, released, chunks in records:
-            *counts, pieces = counts
-            rows, batch_rows, slot, attempts = counts
+        for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, version, *counts in records:
+            rows, batch_rows, slot, attempts, pieces, device_bytes, released, chunks = counts
             if not math.isfinite(queue_s + wait_s + feed_s + run_s + fetch_s) or released > 1 or chunks > 1:
                 raise BadFrame(f"a result after {queue_s}, {wait_s}, {feed_s}, {run_s}, {fetch_s} s")
             end = bounded(first, position, device_bytes)
@@ -209,7 +210,8 @@ class Results:
                 raise BadFrame("a device's name that is not UTF-8") from None
             position = end
             line = Timeline(
-                *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts)
+                *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts),
+                None if version == NO_VERSION else version,
             )
             results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1, chunks == 1),)
             begin += pieces

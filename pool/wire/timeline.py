@@ -14,6 +14,7 @@ class Timeline:
     and back and the joining of the batch, `run_s` TensorFlow's own time, `fetch_s` the cutting of the answers.
     `batch_rows` were sent to the lane together, padding not counted: one run of the model, or, of a large job or chunk
     where runs are quick, several of at most `max_batch`. `attempts` counts the runs that began.
+    `version` of the model ran it, None where it has no numbered versions.
     """
 
     job: int
@@ -27,3 +28,4 @@ class Timeline:
     slot: int
     device: str
     attempts: int
+    version: int | None = None

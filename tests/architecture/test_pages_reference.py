@@ -87,8 +87,8 @@ def asked() -> Iterator[dict[str, Any]]:
     with pool_process(CONFIG) as pool, Client(pool.endpoint) as client:
         assert client.run("echo", [[1.0]])
         status = client.status()
-        assert status["answered"], "nothing was answered"
-        job = client.explain()["jobs"][0]["job"]
+        assert status.answered, "nothing was answered"
+        job = client.explain().jobs[0].job
         yield {"status": status, "models": client.models(), "explain": client.explain(job)}
 
 

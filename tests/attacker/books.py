@@ -5,13 +5,13 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from attacker.target import MEMORY_BYTES, QUEUE_BYTES, QUEUE_JOBS
 from pool import Client
 from pool.serve.status import resident_bytes
+from pool.wire.records import Status
 from support.fault_orders import descriptors, segments
 from support.pool_process import PoolProcess
 from support.processes import eventually
@@ -67,7 +67,7 @@ class Books:
             list(other.map("rows", [np.zeros(1, np.float32)] * USUAL_JOBS, signature="double"))
             for slot in range(len(self._workers)):
                 other.run("echo", np.array([bytes(MIB)], object), signature="string", device=f"slot:{slot}")
-        _await("lent bytes", lambda: client.status()["lent_bytes"], 0)
+        _await("lent bytes", lambda: client.status().lent_bytes, 0)
         self._held = {pid: _Holding.of(pid) for pid in (pool.pid, *pool.workers())}
         self._rss = resident_bytes(pool.pid) or 0
         self.most_bytes = dict.fromkeys(("grown", "queue", "unread", "lent", "calls", "on no account"), 0)
@@ -77,8 +77,8 @@ class Books:
         """While they attack: nothing is beyond its bound, and no memory is on nobody's account."""
         grown = (resident_bytes(self._pool.pid) or 0) - self._rss
         status = self._client.status()
-        queue, unread, lent = status["queue"]["bytes"], status["unread_bytes"], status["lent_bytes"]
-        calls = status["call_bytes"] + status["chunk_bytes"]
+        queue, unread, lent = status.queue.bytes, status.unread_bytes, status.lent_bytes
+        calls = status.call_bytes + status.chunk_bytes
         found = {
             "grown": grown,
             "queue": queue,
@@ -88,10 +88,10 @@ class Books:
             "on no account": grown - queue - unread - calls,
         }
         self.most_bytes = {what: max(found[what], most) for what, most in self.most_bytes.items()}
-        assert queue <= QUEUE_BYTES, status["queue"]
-        assert status["queue"]["jobs"] <= QUEUE_JOBS, status["queue"]
+        assert queue <= QUEUE_BYTES, status.queue
+        assert status.queue.jobs <= QUEUE_JOBS, status.queue
         assert lent <= MEMORY_BYTES, lent
-        assert len(status["refused"]) <= MOST_REASONS, "reasons are kept that somebody invents"
+        assert len(status.refused) <= MOST_REASONS, "reasons are kept that somebody invents"
         assert unread <= QUEUE_BYTES + PIPES * PIPE_BYTES, unread
         accounts = queue + unread + calls
         assert grown <= accounts + UNDER_WAY_BYTES + KEPT_BYTES, f"{grown} bytes, {accounts} on account"
@@ -113,27 +113,27 @@ class Books:
             _await(f"more than {before} in {pid}", lambda pid=pid, before=before: _Holding.of(pid).beyond(before), [])  # type: ignore[misc]
         self.after()
         status = self._client.status()
-        failed = [reason for reason in status["refused"] if "the pool failed" in reason]
+        failed = [reason for reason in status.refused if "the pool failed" in reason]
         assert not failed, failed
-        assert status["refused"], "nobody has attacked"
+        assert status.refused, "nobody has attacked"
         bad = [line for line in own_lines(self._pool) if re.search(r"\[(error|critical)\]|^Traceback", line)]
         bad = [line for line in bad if "not reloaded: " not in line]  # the answer to who asked for it
         assert not bad, bad
 
-    def _look_at_workers(self, status: dict[str, Any]) -> None:
+    def _look_at_workers(self, status: Status) -> None:
         assert self._incarnations(status) == self._workers, "a worker has ended"
 
-    def _incarnations(self, status: dict[str, Any]) -> list[tuple[int, int, str]]:
-        return [(slot["pid"], slot["incarnation"], slot["state"]) for slot in status["slots"]]
+    def _incarnations(self, status: Status) -> list[tuple[int | None, int, str]]:
+        return [(slot.pid, slot.incarnation, slot.state) for slot in status.slots]
 
     def _grown(self) -> int:
         return (resident_bytes(self._pool.pid) or 0) - self._rss
 
     def _totals(self) -> tuple[int, int, int, int, int]:
         status = self._client.status()
-        queue = status["queue"]
-        calls = status["call_bytes"] + status["chunk_bytes"]
-        return queue["jobs"], queue["bytes"], status["unread_bytes"], status["lent_bytes"], calls
+        queue = status.queue
+        calls = status.call_bytes + status.chunk_bytes
+        return queue.jobs, queue.bytes, status.unread_bytes, status.lent_bytes, calls
 
     def _accounts(self) -> int:
         _, queue, unread, _, calls = self._totals()

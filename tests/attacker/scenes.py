@@ -5,8 +5,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-import msgpack
-
 from attacker.extremes import LAST, LONG, name, number, one_of
 from attacker.garbage import garbage, good
 from attacker.jobs import CANNOT, any_job, doubled, wrong_job
@@ -154,9 +152,7 @@ def _error(peer: Peer, request: int) -> str | None:
     assert heard is not None, "a question was not answered"
     assert isinstance(heard.message, wire.Answer), heard
     assert heard.message.request == request
-    value = msgpack.unpackb(heard.payload[0], strict_map_key=False)
-    refusal = value.get("refused") if isinstance(value, dict) else None  # of a status it is a dict
-    return refusal if isinstance(refusal, str) else heard.message.error
+    return heard.message.error
 
 
 def _flood(rng: random.Random, peer: Peer) -> None:

@@ -11,6 +11,7 @@ from benchmarks.line_process import LineProcess, python_module
 from benchmarks.processor import Spent, spent
 from benchmarks.run import Run
 from pool import Client
+from support.processes import pid_of
 
 __all__ = ["CROWD", "Crowd", "CrowdTurn", "Stick"]
 
@@ -79,7 +80,7 @@ class Crowd:
 
     def turn(self, seconds: float) -> CrowdTurn:
         status = self._client.status()
-        pids = (int(status["pid"]),), tuple(int(slot["pid"]) for slot in status["slots"])
+        pids = (status.pid,), tuple(pid_of(slot) for slot in status.slots)
         before = [spent(*of) for of in pids]
         told = self._processes.ask(seconds)
         after = [spent(*of) for of in pids]

@@ -17,7 +17,7 @@ CHECKED_EVERY = 997  # answers: a prime, so that each row has its turn
 
 def held(client: Client, turns: Turns, jobs: int) -> tuple[list[int], list[int]]:
     """Bytes of the pool's process and of this one, after a tenth of the jobs and after all. Each job is one row."""
-    pids = [int(client.status()["pid"]), os.getpid()]
+    pids = [int(client.status().pid), os.getpid()]
     case, rows = turns.case, turns.rows
     after: list[list[int]] = []
 

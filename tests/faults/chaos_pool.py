@@ -100,11 +100,11 @@ class Configuration:
         pool.config.write_text(str(self).replace("@endpoint@", pool.endpoint))
         found = client.reload()
         # What was taken back, as no worker came up with it, is another than in the file, too.
-        assert any(change["key"].endswith(f" rows {key}") for change in found["changes"]), found
+        assert any(change.key.endswith(f" rows {key}") for change in found.changes), found
 
     def _unload(self, client: Client) -> None:
         """It may not be there: another pool has followed, or no worker came up with it."""
-        if all(model["name"] != SECOND[0] for model in client.models()):
+        if all(model.name != SECOND[0] for model in client.models()):
             client.load(*SECOND)
         try:
             client.unload(SECOND[0])

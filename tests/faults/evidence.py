@@ -58,11 +58,11 @@ def _asked(pool: PoolProcess) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     try:
         with pool.client(connect_timeout=ASK_S) as client:
-            answers["status"] = client.status()
-            answers["explain"] = client.explain()
+            answers["status"] = client.status().to_dict()
+            answers["explain"] = client.explain().to_dict()
             left = [job["job"] for job in answers["explain"]["jobs"] if job["state"] in UNFINISHED]
-            answers["unfinished"] = [client.explain(job) for job in left]
-            answers["slots"] = [client.explain(slot=slot["slot"]) for slot in answers["status"]["slots"]]
+            answers["unfinished"] = [client.explain(job).to_dict() for job in left]
+            answers["slots"] = [client.explain(slot=slot["slot"]).to_dict() for slot in answers["status"]["slots"]]
     except Exception as error:
         answers["unanswered"] = repr(error)
     return answers

@@ -29,7 +29,7 @@ from pool import Client
 from pool.serve.status import resident_bytes
 from support.fault_orders import descriptors, segments
 from support.pool_process import PoolProcess, pool_process
-from support.processes import children, eventually
+from support.processes import children, eventually, pid_of
 
 LOCAL, REMOTE = 3, 1  # clients
 FREED_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
@@ -117,18 +117,18 @@ def chaos(run: "Run", crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
                 run.configuration.change(what, pool, watcher)
                 change_due = next(change_turns)
                 done.changes[what] += 1
-            ready = [slot for slot in watcher.status()["slots"] if slot["state"] == "READY"]
+            ready = [slot for slot in watcher.status().slots if slot.state == "READY"]
             if not ready:
                 continue
             victim = rng.choice(ready)
             number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
             try:
-                os.kill(victim["pid"], number)
+                os.kill(pid_of(victim), number)
             except ProcessLookupError:
                 continue
             done.deaths += 1
             if number == signal.SIGKILL:
-                done.kills.append(Kill(victim["slot"], victim["pid"], time.monotonic()))
+                done.kills.append(Kill(victim.slot, pid_of(victim), time.monotonic()))
     return done
 
 
@@ -190,30 +190,28 @@ def await_each_kind(run: Run, crowd: Crowd) -> None:
 
 
 def states(client: Client) -> list[str]:
-    return [slot["state"] for slot in client.status()["slots"]]
+    return [slot.state for slot in client.status().slots]
 
 
 def unread(client: Client) -> tuple[int, int]:
     status = client.status()
-    return status["queue"]["bytes"], status["unread_bytes"]
+    return status.queue.bytes, status.unread_bytes
 
 
 def check_left(pool: PoolProcess, before: dict[str, int]) -> None:
     """The pool serves on all slots and holds nothing of those who were there; nobody and nothing else is left."""
     with pool.client() as client:
-        eventually(lambda: client.status()["queue"]["jobs"] == 0, FREED_S, lambda: client.status()["queue"])
+        eventually(lambda: client.status().queue.jobs == 0, FREED_S, lambda: client.status().queue)
         # One that was stopped while it was idle is found by the next job that it is given.
         for slot in range(SLOTS):
             fresh = client.run("rows", np.ones(1, np.float32), signature="double", device=f"slot:{slot}", timeout=30)
             assert fresh["y"].tolist() == [2.0]
-        eventually(
-            lambda: not client.status()["rolling_update"]["left"], SERVED_S, lambda: client.status()["rolling_update"]
-        )
+        eventually(lambda: not client.status().rolling_update.left, SERVED_S, lambda: client.status().rolling_update)
         eventually(lambda: set(states(client)) == {"READY"}, 40, lambda: states(client))
         # Those that were replaced leave; one that was stopped is killed when its time to stop is over.
         eventually(lambda: len(pool.workers()) == SLOTS, STOPPED_S, lambda: pool.workers())
         eventually(lambda: unread(client) == (0, 0), 20, lambda: unread(client))
-        assert pool.workers() == sorted(slot["pid"] for slot in client.status()["slots"])
+        assert pool.workers() == sorted(pid_of(slot) for slot in client.status().slots)
         # A worker lets go of lent memory when it hears that its client is gone.
         eventually(lambda: not any(map(segments, pool.workers())), 20, lambda: [*map(segments, pool.workers())])
     eventually(lambda: not holds_more(pool.pid, before), 20, lambda: (before, holds(pool.pid)))

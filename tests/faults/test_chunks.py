@@ -77,8 +77,8 @@ def answers(futures: list[Any]) -> list[Any]:
 
 def histories(client: Client) -> list[str]:
     """Of all jobs that the pool remembers, the oldest first."""
-    jobs = sorted(client.explain()["jobs"], key=lambda job: job["job"])
-    return ["\n".join(client.explain(job["job"])["history"]) for job in jobs]
+    jobs = sorted(client.explain().jobs, key=lambda job: job.job)
+    return ["\n".join(client.explain(job.job).history) for job in jobs]
 
 
 def runs(told: list[str]) -> set[str]:
@@ -173,7 +173,7 @@ def test_what_a_stopping_pool_gives_back_comes_to_the_next_as_it_was(
 ) -> None:
     with busy(pool, orders, ended=errors.PoolError):
         futures = chunk(client, "double", 5, 6, 7)
-        eventually(lambda: client.status()["queue"]["jobs"] == 4)
+        eventually(lambda: client.status().queue.jobs == 4)
         assert pool.stop() == 0
     start_again(pool, way)
     assert answers(futures) == [[10], [12], [14]]
@@ -187,9 +187,9 @@ def test_what_a_stopping_pool_gives_back_comes_to_the_next_as_it_was(
 def test_of_a_chunk_that_waits_a_cancelled_member_never_runs(pool: PoolProcess, client: Client, orders: Orders) -> None:
     with busy(pool, orders):
         futures = chunk(client, "double", 5, 6, 7, 8)
-        eventually(lambda: client.status()["queue"]["jobs"] == 5)
+        eventually(lambda: client.status().queue.jobs == 5)
         assert futures[1].cancel()
-        eventually(lambda: client.status()["queue"]["jobs"] == 4)
+        eventually(lambda: client.status().queue.jobs == 4)
     assert answers([futures[0], *futures[2:]]) == [[10], [14], [16]]
     assert {int(future.result()["batch"][0]) for future in (futures[0], *futures[2:])} == {3}, "they run together"
     assert [history for history in histories(client) if "one of its jobs was cancelled" in history]
@@ -205,4 +205,4 @@ def test_of_a_chunk_that_runs_a_cancelled_member_disturbs_nobody(client: Client,
     assert answers([futures[0], *futures[2:]]) == [[10], [14], [16]]
     assert {int(future.result()["batch"][0]) for future in (futures[0], *futures[2:])} == {4}, "it ran once, as it was"
     assert len(runs(histories(client))) == 1
-    eventually(lambda: client.status()["queue"]["jobs"] == 0)
+    eventually(lambda: client.status().queue.jobs == 0)

@@ -88,7 +88,7 @@ def test_a_job_that_exits_like_a_worker_that_cannot_start_does_not_end_its_slots
             with pytest.raises(errors.Quarantined):
                 client.run("faults", status, signature="exit", timeout=20)
         assert client.run("rows", [1.0], signature="double", timeout=20)["y"].tolist() == [2.0]
-        assert "FATAL" not in {slot["state"] for slot in client.status()["slots"]}
+        assert "FATAL" not in {slot.state for slot in client.status().slots}
 
 
 def test_a_large_job_outlives_more_deaths_than_it_has_attempts(pool: PoolProcess) -> None:
@@ -192,9 +192,9 @@ def test_a_hello_that_cannot_be_true_costs_a_worker_and_not_its_slot(tmp_path: P
     (tmp_path / "sitecustomize.py").write_text(SAYS_FIRST)
     environ = {"PYTHONPATH": str(tmp_path), "SAYS_FIRST": told}
     with pool_process(stub_config("lanes = 2", models=MODELS), environ) as pool, pool.client() as client:
-        eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
-        slots = client.status()["slots"]
-        assert [slot["incarnation"] for slot in slots] == [2, 1], "nobody lied, or it cost somebody else"
+        eventually(lambda: [slot.state for slot in client.status().slots] == ["READY", "READY"])
+        slots = client.status().slots
+        assert [slot.incarnation for slot in slots] == [2, 1], "nobody lied, or it cost somebody else"
         row = np.ones(1, np.float32)
         assert client.run("rows", row, signature="double", device="slot:0")["y"].tolist() == [2.0]
         broken = "killed by the pool because it sent an invalid message: .*HELLO"

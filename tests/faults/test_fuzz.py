@@ -166,7 +166,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def states(client: Client) -> list[str]:
-    return [slot["state"] for slot in client.status()["slots"]]
+    return [slot.state for slot in client.status().slots]
 
 
 def fuzz(madhouse: Madhouse, seconds: float) -> None:
@@ -187,7 +187,7 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
     for stranger in strangers:
         stranger.start()
     with pool.client() as polite:
-        sane_worker = polite.status()["slots"][1]["incarnation"]  # the first may have taken too long to start
+        sane_worker = polite.status().slots[1].incarnation  # the first may have taken too long to start
         madhouse.on.touch()
         began, early, turns = time.monotonic(), 0, 0
         while (elapsed := time.monotonic() - began) < seconds or (
@@ -210,15 +210,15 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
         status, mad = polite.status(), madhouse.mutated()
         print(  # noqa: T201  # `pytest -s` shows it
             f"\nfuzz, seed {SEED}: {[stranger.sent for stranger in strangers]} messages, {turns} jobs of others,"
-            f" {status['slots'][0]['incarnation']} mad workers, mutated with them: {dict(mad)};"
+            f" {status.slots[0].incarnation} mad workers, mutated with them: {dict(mad)};"
             f" {rss_bytes(pool.pid) - early:+d} bytes;"
-            f" refused {sum(status['refused'].values())}, dropped {sum(status['dropped'].values())}"
+            f" refused {sum(status.refused.values())}, dropped {sum(status.dropped.values())}"
         )
-        assert status["slots"][0]["incarnation"] > 1, "nobody was mad"
+        assert status.slots[0].incarnation > 1, "nobody was mad"
         assert mad.keys() >= (MAD_KINDS if seconds < LONG_S else MAD_KINDS | RARE_KINDS), mad
         assert not re.search(r" (FATAL|WRONG_ENVIRONMENT)\b", pool.text()), f"seed {SEED}: a message ended a slot"
         deaths = [line for line in pool.text().splitlines() if re.search(r"slot 1 cpu:1 (STOPPING|BACKOFF)", line)]
-        assert status["slots"][1]["incarnation"] == sane_worker, f"no client can end a worker: {deaths}"
+        assert status.slots[1].incarnation == sane_worker, f"no client can end a worker: {deaths}"
         for slot in (0, 1):
             sane = polite.run("rows", np.ones(2, np.float32), signature="double", timeout=30, device=f"slot:{slot}")
             assert sane["y"].tolist() == [2.0, 2.0], SEED

@@ -37,7 +37,7 @@ from faults.crash_matrix import (
 from pool import Client
 from support.fault_orders import Orders, descriptors, states_since
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import alive, eventually
+from support.processes import alive, eventually, pid_of
 
 pytestmark = pytest.mark.faults
 
@@ -136,11 +136,11 @@ class Matrix:
     def assert_all_answer(self) -> None:
         """Each slot has one worker, which answers; there is no other process."""
         with self.pool.client() as client:
-            eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40)
+            eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 40)
             for slot in range(SLOTS):
                 fresh = client.run("rows", [-1.0 - slot], signature="double", device=f"slot:{slot}", timeout=20)
                 assert fresh["y"].tolist() == [-2.0 - 2 * slot]
-            pids = sorted(slot["pid"] for slot in client.status()["slots"])
+            pids = sorted(pid_of(slot) for slot in client.status().slots)
         assert self.pool.workers() == pids
 
 

@@ -37,7 +37,7 @@ class Parked:
         pool.start().await_ready()
         serving = [slot for slot, moment in enumerate(MOMENTS) if moment not in ON_THE_WAY_UP]
         with pool.client() as client:
-            eventually(lambda: all(client.status()["slots"][slot]["state"] == "READY" for slot in serving), 40)
+            eventually(lambda: all(client.status().slots[slot].state == "READY" for slot in serving), 40)
         for slot in serving:
             orders.give(self.whose(slot), MOMENTS[slot], fault)
         orders.await_claim(self.whose(MOMENTS.index("idle")))  # before a job comes
@@ -51,7 +51,7 @@ class Parked:
         with self._pool.client() as client:
             self.orders.await_claim(self.whose(draining))
             client.restart(draining)
-            eventually(lambda: client.status()["slots"][draining]["state"] == "DRAINING")
+            eventually(lambda: client.status().slots[draining].state == "DRAINING")
         self.orders.go(self.whose(draining))
         return [self.orders.await_claim(self.whose(slot)).pid for slot in range(len(MOMENTS))]
 
@@ -105,7 +105,7 @@ def test_the_death_of_a_client_frees_what_it_had_wherever_that_was() -> None:
     """The worker of an idle slot has nothing of it, so it is not held there, but serves."""
     assert row("death of the client") == {**dict.fromkeys(MOMENTS, "freed"), "idle": "-"}
     with parked("wait") as (pool, workers), pool.client() as other:
-        assert other.status()["state"] == "SERVING"  # it is connected
+        assert other.status().state == "SERVING"  # it is connected
         # Those on the way up have no connection of a lane yet, the first of them none at all.
         expected = descriptors(pool.pid) + len(ON_THE_WAY_UP) + 1
         arguments = [sys.executable, "-c", SUBMITTER, pool.endpoint, str(len(MOMENTS))]
@@ -116,8 +116,8 @@ def test_the_death_of_a_client_frees_what_it_had_wherever_that_was() -> None:
             submitter.send_signal(signal.SIGKILL)
         workers.orders.go()
         # The first answer that finds nobody tells that the client is gone; what had not started then never does.
-        eventually(lambda: other.status()["queue"]["jobs"] == 0)
-        eventually(lambda: all(slot["state"] == "READY" for slot in other.status()["slots"]), 40)
+        eventually(lambda: other.status().queue.jobs == 0)
+        eventually(lambda: all(slot.state == "READY" for slot in other.status().slots), 40)
         for slot in range(len(MOMENTS)):
             answer = other.run("rows", [-2.0], signature="double", device=f"slot:{slot}", timeout=20)
             assert answer["y"].tolist() == [-4.0]

@@ -106,7 +106,7 @@ def test_map_ends_soon_after_the_pool_died() -> None:
 
             thread = threading.Thread(target=consume, daemon=True)
             thread.start()
-            eventually(lambda: client.status()["slots"][0]["jobs_done"] > 50)
+            eventually(lambda: client.status().slots[0].jobs_done > 50)
             pool.running.kill()
             thread.join(15.0)
             assert [type(error) for error in ended] == [errors.PoolUnreachable]
@@ -135,7 +135,7 @@ def test_nobody_is_refused_by_the_median_of_what_runs_now(client: Client) -> Non
         client.run("faults", seconds, signature="sleep")
     client.run("rows", floats(1), signature="double")
     client.submit("faults", 0.1, signature="sleep")
-    eventually(lambda: client.status()["slots"][0]["busy_lanes"] == 1)
+    eventually(lambda: client.status().slots[0].busy_lanes == 1)
     assert client.run("rows", floats(1), signature="double", timeout=1.0)["y"].tolist() == [2]
 
 
@@ -143,7 +143,7 @@ def test_nobody_is_refused_by_the_median_of_what_runs_now(client: Client) -> Non
 def test_a_run_that_was_interrupted_leaves_no_job_behind(client: Client) -> None:
     """As `submit(block=True)` does: nobody has the future."""
     client.submit("faults", 2.0, signature="sleep")
-    eventually(lambda: client.status()["slots"][0]["busy_lanes"] == 1)
+    eventually(lambda: client.status().slots[0].busy_lanes == 1)
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.4, signal.pthread_kill, (main, signal.SIGINT))
@@ -151,6 +151,6 @@ def test_a_run_that_was_interrupted_leaves_no_job_behind(client: Client) -> None
     with pytest.raises(KeyboardInterrupt):
         client.run("rows", floats(1), signature="double")
     timer.join()
-    eventually(lambda: client.status()["answered"].get("cancelled") == 1)
+    eventually(lambda: client.status().answered.get("cancelled") == 1)
     # The client lives on.
     assert client.run("rows", floats(2), signature="double")["y"].tolist() == [4]

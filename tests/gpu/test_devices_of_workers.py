@@ -11,6 +11,7 @@ from pool.devices import discover_gpus
 from support import gpu_card
 from support.gpu_card import UP_S, Card, slot, started
 from support.pool_process import PoolProcess, stub_config
+from support.processes import pid_of
 
 pytestmark = gpu_card.marks
 
@@ -33,15 +34,15 @@ def test_each_worker_sees_one_gpu_the_right_one_by_uuid(card: Card) -> None:
     pool = started(stub_config(devices='"auto"', models=DIGITS))
     try:
         with pool.client() as client:
-            slots = client.status()["slots"]
-            assert [found["uuids"] for found in slots] == [[gpu.uuid] for gpu in whole]
+            slots = client.status().slots
+            assert [found.uuids for found in slots] == [(gpu.uuid,) for gpu in whole]
             for found in slots:
-                assert environ(found["pid"])["CUDA_VISIBLE_DEVICES"] == found["uuids"][0]
-                where = f"slot:{found['slot']}"
+                assert environ(pid_of(found))["CUDA_VISIBLE_DEVICES"] == found.uuids[0]
+                where = f"slot:{found.slot}"
                 assert client.placement("digits", device=where, timeout=UP_S)["devices"] == ["/cpu:0", "/gpu:0"]
             new = card.listed() - before
-            if new and new & {found["pid"] for found in slots}:
-                assert new == {slot(client)["pid"]}, "the other cards' workers are not on this one"
+            if new and new & {found.pid for found in slots}:
+                assert new == {slot(client).pid}, "the other cards' workers are not on this one"
         assert pool.stop() == 0
     finally:
         pool.kill()

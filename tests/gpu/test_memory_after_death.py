@@ -15,7 +15,7 @@ from pool.config.demo import demo_folder
 from support import gpu_card
 from support.gpu_card import UP_S, Card, slot
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 pytestmark = gpu_card.marks
 
@@ -52,7 +52,7 @@ def serving() -> Iterator[tuple[PoolProcess, Client]]:
 def test_the_replacement_of_a_killed_worker_finds_its_memory_free(card: Card) -> None:
     before = card.used()
     with serving() as (pool, client):
-        pid = slot(client)["pid"]
+        pid = pid_of(slot(client))
         alive = card.used()
         assert alive - before > TAKEN_BYTES, "the worker holds memory"
         os.kill(pid, signal.SIGKILL)
@@ -61,8 +61,8 @@ def test_the_replacement_of_a_killed_worker_finds_its_memory_free(card: Card) ->
         def replacement_is_up() -> bool:
             # The worker first: what NVML tells afterwards is of a moment at which that worker was there.
             found = slot(client)
-            samples.append(Sample(card.used(), card.listed(), found["doing"].startswith("importing what runs")))
-            return bool(found["state"] == "READY" and found["incarnation"] == 2)
+            samples.append(Sample(card.used(), card.listed(), found.doing.startswith("importing what runs")))
+            return bool(found.state == "READY" and found.incarnation == 2)
 
         eventually(replacement_is_up, UP_S)
         first = next(sample for sample in samples if sample.imports)
@@ -77,24 +77,24 @@ def test_memory_that_somebody_keeps_from_being_freed_holds_the_replacement_back(
     """Whoever has a dead process's descriptors of the device has its memory: here the test, which takes them."""
     before = card.used()
     with serving() as (pool, client):
-        pid = slot(client)["pid"]
+        pid = pid_of(slot(client))
         alive = card.used()
         kept = _descriptors_of_the_device(pid)
         try:
             os.kill(pid, signal.SIGKILL)
-            eventually(lambda: slot(client)["pid"] != pid)
+            eventually(lambda: pid_of(slot(client)) != pid)
             if card.used() - before < (alive - before) / 2:
                 pytest.skip("this driver frees the memory although its descriptors are open")
             pool.await_log("slot 0 | waiting for gpu:0: ")
-            eventually(lambda: slot(client)["doing"].startswith("waiting for gpu:0: "))
+            eventually(lambda: slot(client).doing.startswith("waiting for gpu:0: "))
             # Longer than it is waited for: the reason is told, and it is tried again.
             pool.await_log("gpu:0 still has", 40)
             pool.await_log("after 20 s ([health] device_free_timeout)")
-            assert slot(client)["state"] != "READY"
+            assert slot(client).state != "READY"
         finally:
             for fd in kept:
                 os.close(fd)
-        eventually(lambda: slot(client)["state"] == "READY", UP_S)
+        eventually(lambda: slot(client).state == "READY", UP_S)
         assert "cannot verify that a former worker has freed" not in pool.text()
 
 

@@ -27,9 +27,9 @@ def test_two_workers_share_a_card_by_fractions(card: Card) -> None:
     pool = started(config)
     try:
         with pool.client() as client:
-            slots = client.status()["slots"]
-            assert [found["device"] for found in slots] == ["gpu:0", "gpu:0"]
-            assert [found["state"] for found in slots] == ["READY", "READY"]
+            slots = client.status().slots
+            assert [found.device for found in slots] == ["gpu:0", "gpu:0"]
+            assert [found.state for found in slots] == ["READY", "READY"]
             for number in range(2):
                 assert client.run("digits", PIXELS, device=f"slot:{number}", timeout=UP_S)["label"].shape == (1,)
             taken = steady(card.used) - before
@@ -61,12 +61,12 @@ def test_unloading_a_model_gives_its_memory_back_to_the_driver(card: Card, model
         with pool.client() as client:
             alone = steady(card.used)
             client.load("heavy", str(models / "heavy"))
-            eventually(lambda: not client.status()["rolling_update"]["left"], UP_S)
+            eventually(lambda: not client.status().rolling_update.left, UP_S)
             assert client.run("heavy", np.zeros(1, np.int32), timeout=UP_S)["first"].tolist() == [0.0]
             both = steady(card.used)
             assert both - alone > 0.9 * WEIGHTS
             client.unload("heavy")
-            eventually(lambda: not client.status()["rolling_update"]["left"], UP_S)
+            eventually(lambda: not client.status().rolling_update.left, UP_S)
             eventually(lambda: card.used() <= alone + (512 << 20), 60)
             assert client.run("digits", PIXELS, timeout=UP_S)["label"].shape == (1,)
         assert pool.stop() == 0

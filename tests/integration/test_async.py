@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, AsyncSession, errors
+from pool.wire.records import JobSummary
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
 
@@ -69,20 +70,19 @@ def test_a_task_that_is_cancelled_cancels_its_run(pool: PoolProcess) -> None:
     async def main() -> None:
         async with AsyncClient(pool.endpoint) as client:
             task = asyncio.create_task(client.session("faults").run("sleep", {"sleep/seconds:0": 1.0}))
-            while not any(job["model"] == "faults" and job["state"] == "LEASED" for job in await jobs(client)):
+            while not any(job.model == "faults" and job.state == "LEASED" for job in await jobs(client)):
                 await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            while not any(job["model"] == "faults" and job["state"] == "CANCELLED" for job in await jobs(client)):
+            while not any(job.model == "faults" and job.state == "CANCELLED" for job in await jobs(client)):
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-async def jobs(client: AsyncClient) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = (await client.explain())["jobs"]
-    return found
+async def jobs(client: AsyncClient) -> tuple[JobSummary, ...]:
+    return (await client.explain()).jobs
 
 
 def test_a_private_one_is_opened_once_and_closed_with_the_block(pool: PoolProcess) -> None:
@@ -117,8 +117,8 @@ def test_models_come_and_go(pool: PoolProcess) -> None:
     async def main() -> None:
         async with AsyncClient(pool.endpoint) as client:
             told = await client.load("more", "stub:tell?n=7")
-            assert told["changes"][0]["line"] == "[[model]] more: is new"
-            while (await client.status())["rolling_update"]["left"]:
+            assert told.changes[0].line == "[[model]] more: is new"
+            while (await client.status()).rolling_update.left:
                 await asyncio.sleep(0.02)
             assert (await client.submit("more", np.ones((1,), np.float32)))["y"].tolist() == [7.0]
             await client.unload("more")
@@ -127,4 +127,4 @@ def test_models_come_and_go(pool: PoolProcess) -> None:
 
     asyncio.run(asyncio.wait_for(main(), 30))
     with pool.client() as client:
-        eventually(lambda: not client.status()["rolling_update"]["left"])
+        eventually(lambda: not client.status().rolling_update.left)

@@ -64,7 +64,7 @@ def test_clients_in_two_processes_have_one_job_each_and_the_pools_cost_is_theirs
 
 
 def done(client: Client) -> int:
-    return sum(int(slot["jobs_done"]) for slot in client.status()["slots"])
+    return sum(int(slot.jobs_done) for slot in client.status().slots)
 
 
 def test_a_crowd_that_is_answered_wrongly_gives_no_figure(pool: PoolProcess, tmp_path: Path) -> None:

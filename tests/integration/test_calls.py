@@ -91,7 +91,7 @@ def test_a_number_that_is_not_known_is_told_so_for_ever(peer: Peer, client: Clie
         peer.submit(echo(job), 9, registers=False)
         assert peer.hear() == wire.Unregistered(job)
     assert client.run("echo", ONE)["x"] == ONE
-    assert client.status()["queue"]["jobs"] == 0, "nothing of it is kept"
+    assert client.status().queue.jobs == 0, "nothing of it is kept"
     peer.submit(echo(1), 9)
     assert isinstance(peer.hear(), wire.Result)
 
@@ -166,11 +166,11 @@ def test_rows_are_counted_by_the_call(peer: Peer) -> None:
 
 
 def test_an_honest_client_of_more_calls_than_may_be_is_served(client: Client) -> None:
-    before = client.status()["refused"]
+    before = client.status().refused
     for number in range(MOST_CALLS + 50):
         assert client.run("echo", np.ones((1, number + 1), np.float32))["x"].shape == (1, number + 1)
     assert client.run("echo", np.ones((1, 1), np.float32))["x"].shape == (1, 1), "it was forgotten, and is said again"
-    assert client.status()["refused"] == before
+    assert client.status().refused == before
 
 
 @pytest.mark.parametrize("frames", [OPEN_7, SUBMIT_7, OPEN_7[:1], [*SUBMIT_7, b"more"]])
@@ -197,7 +197,7 @@ def test_a_worker_of_version_7_hears_so_and_is_nobody(pool: PoolProcess, client:
         dealer.send_multipart(HELLO_7)
         preamble, header = dealer.recv_multipart()
     assert (preamble[:6], header) == (b"TFWP\x0a\x00", REFUSED)
-    assert [reason for reason in client.status()["dropped"] if reason.startswith(OTHER_VERSION[:60])]
+    assert [reason for reason in client.status().dropped if reason.startswith(OTHER_VERSION[:60])]
     assert client.run("echo", ONE)["x"] == ONE
 
 

@@ -67,7 +67,7 @@ def chunk(client: Client, *numbers: int) -> list[Any]:
 
 def taken_apart(client: Client, members: int) -> bool:
     """Whether the pool was sent a chunk of so many, and runs each of them by itself."""
-    histories = [client.explain(job["job"])["history"] for job in client.explain()["jobs"]]
+    histories = [client.explain(job.job).history for job in client.explain().jobs]
     return any(f"was one of {members} jobs" in line for history in histories for line in history)
 
 

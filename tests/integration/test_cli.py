@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulation.driver import Driver
-from support import told_pool
 from support.commands import command_line, run_command
 from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
 from support.processes import alive, children, eventually
@@ -64,7 +62,8 @@ def test_status_as_json(pool: PoolProcess) -> None:
     found = json.loads(output(pool, "status", "--json"))
     assert found["pid"] == pool.pid
     assert [slot["state"] for slot in found["slots"]] == ["READY", "READY"]
-    assert found.keys() == told_pool.status(Driver(["m"])).keys(), "what the tests of the tables show is all of it"
+    with pool.client() as client:
+        assert found.keys() == client.status().to_dict().keys()
 
 
 def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
@@ -262,9 +261,9 @@ def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> No
         pool.client() as client,
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
     ):
-        before = client.status()["answered"].get("done", 0)
+        before = client.status().answered.get("done", 0)
         try:
-            eventually(lambda: client.status()["answered"].get("done", 0) > before + 50)
+            eventually(lambda: client.status().answered.get("done", 0) > before + 50)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
         finally:

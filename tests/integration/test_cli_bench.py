@@ -71,7 +71,7 @@ def started() -> "Iterator[list[subprocess.Popen[str]]]":
 def begin(pool: PoolProcess, *argv: str) -> "subprocess.Popen[str]":
     """A benchmark that has come to its jobs."""
     with pool.client() as client:
-        before = client.status()["answered"].get("done", 0)
+        before = client.status().answered.get("done", 0)
         process = subprocess.Popen(
             command_line(pool, "bench", *argv),
             stdout=subprocess.PIPE,
@@ -79,7 +79,7 @@ def begin(pool: PoolProcess, *argv: str) -> "subprocess.Popen[str]":
             text=True,
             process_group=0,
         )
-        eventually(lambda: client.status()["answered"].get("done", 0) > before + 30, 40.0)
+        eventually(lambda: client.status().answered.get("done", 0) > before + 30, 40.0)
     return process
 
 

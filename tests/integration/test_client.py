@@ -17,9 +17,10 @@ import pytest
 
 from integration.run_ledger import Ledger
 from pool import AsyncClient, Client, errors
+from pool.wire.records import Tensor
 from pool.wire.tensors import DTYPES
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually, state
+from support.processes import eventually, pid_of, state
 
 
 def test_submit_gives_a_future_of_arrays(client: Client) -> None:
@@ -139,7 +140,7 @@ def test_cancel(client: Client) -> None:
     future = client.submit("faults", 1.0, signature="sleep")
     assert future.cancel()
     assert future.cancelled()
-    eventually(lambda: client.status()["queue"]["jobs"] == 0)
+    eventually(lambda: client.status().queue.jobs == 0)
 
 
 def test_many_threads_share_a_client(client: Client) -> None:
@@ -167,7 +168,7 @@ def test_asyncio(pool: PoolProcess) -> None:
                 await client.submit("nobody", 1.0)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(client.submit("faults", 5.0, signature="sleep"), 0.2)
-            assert (await client.status())["state"] == "SERVING"
+            assert (await client.status()).state == "SERVING"
             return [float(result["x"]) for result in results]
 
     assert asyncio.run(main()) == list(range(50))
@@ -219,20 +220,20 @@ def test_after_fork_a_client_starts_afresh(pool: PoolProcess) -> None:
 
 @pytest.mark.promise(7)
 def test_models_and_status(pool: PoolProcess, client: Client) -> None:
-    models = {model["name"]: model for model in client.models()}
-    assert models["echo"]["ready_slots"] == [0, 1]
-    assert models["counter"]["stateful"]
-    assert models["echo"]["signatures"]["int64"]["inputs"] == {"x": {"dtype": "int64", "shape": None}}
+    models = {model.name: model for model in client.models()}
+    assert models["echo"].ready_slots == (0, 1)
+    assert models["counter"].stateful
+    assert models["echo"].signatures["int64"].inputs == {"x": Tensor("int64", None)}
     status = client.status()
-    assert status["pid"] == pool.pid
-    assert [slot["state"] for slot in status["slots"]] == ["READY", "READY"]
-    assert sorted(slot["pid"] for slot in status["slots"]) == pool.workers()
-    assert all(slot["incarnation"] >= 1 and slot["memory_bytes"] > 1 << 20 for slot in status["slots"])
+    assert status.pid == pool.pid
+    assert [slot.state for slot in status.slots] == ["READY", "READY"]
+    assert sorted(pid_of(slot) for slot in status.slots) == pool.workers()
+    assert all(slot.incarnation >= 1 and (slot.memory_bytes or 0) > 1 << 20 for slot in status.slots)
 
 
 def test_status_tells_what_a_slot_is_doing(client: Client) -> None:
     future = client.submit("faults", 1.0, signature="sleep")
-    eventually(lambda: any("running faults" in slot["doing"] for slot in client.status()["slots"]))
+    eventually(lambda: any("running faults" in slot.doing for slot in client.status().slots))
     future.result(10)
 
 
@@ -265,7 +266,7 @@ def test_a_dropped_client_ends_by_itself(pool: PoolProcess) -> None:
     assert Client(pool.endpoint).run("echo", 1.0)["x"] == 1.0
     future = Client(pool.endpoint).submit("faults", 0.3, signature="sleep")
     assert future.result(10)["pid"] > 0  # though the client is gone
-    assert Client(pool.endpoint).status()["pid"] == pool.pid
+    assert Client(pool.endpoint).status().pid == pool.pid
     eventually(lambda: client_threads() == before, 5.0)
     assert len(os.listdir("/proc/self/fd")) <= files
 
@@ -338,8 +339,8 @@ def test_a_client_that_was_frozen_reads_the_answers_of_that_time(tmp_path: Path)
             program.send_signal(signal.SIGSTOP)
             eventually(lambda: state(program.pid) == "T")
             ledger.open_gate()
-            eventually(lambda: client.status()["queue"]["jobs"] == 0)
-            assert [job["state"] for job in client.explain()["jobs"]] == ["DONE"], "it was answered meanwhile"
+            eventually(lambda: client.status().queue.jobs == 0)
+            assert [job.state for job in client.explain().jobs] == ["DONE"], "it was answered meanwhile"
             eventually(lambda: time.monotonic() > late)
             program.send_signal(signal.SIGCONT)
             assert program.wait(20) == 0

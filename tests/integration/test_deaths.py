@@ -14,7 +14,7 @@ import pytest
 from pool import Client, errors
 from support.fake_nvml import FakeNvml
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import alive, eventually
+from support.processes import alive, eventually, pid_of
 from support.steady_clients import asked_all_the_time
 
 
@@ -28,15 +28,15 @@ def test_the_caller_sees_only_the_result(client: Client, marker: str, number: in
 def test_a_worker_killed_from_outside_is_replaced_and_its_jobs_run_elsewhere() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
-        eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
-        victim = client.status()["slots"][0]["pid"]
+        eventually(lambda: all(slot.busy_lanes == 2 for slot in client.status().slots))
+        victim = pid_of(client.status().slots[0])
         os.kill(victim, signal.SIGKILL)
         pids = [int(future.result(20)["pid"]) for future in futures]
         assert victim not in pids
-        eventually(lambda: client.status()["slots"][0]["state"] == "READY")
-        slot = client.status()["slots"][0]
-        assert slot["incarnation"] == 2
-        assert slot["pid"] != victim
+        eventually(lambda: client.status().slots[0].state == "READY")
+        slot = client.status().slots[0]
+        assert slot.incarnation == 2
+        assert slot.pid != victim
         pool.await_log("slot 0 cpu:0 BACKOFF: SIGKILL")
 
 
@@ -86,12 +86,12 @@ def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
 def test_an_idle_worker_that_is_stopped_is_found_and_replaced() -> None:
     config = stub_config(rest='[health]\nheartbeat = "200ms"\nsilent_after = "1s"')
     with pool_process(config) as pool, pool.client() as client:
-        stopped = client.status()["slots"][1]["pid"]
+        stopped = pid_of(client.status().slots[1])
         os.kill(stopped, signal.SIGSTOP)
         pool.await_log("was idle and gave no sign of life")
         eventually(lambda: not alive(stopped))
-        eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
-        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 2]
+        eventually(lambda: [slot.state for slot in client.status().slots] == ["READY", "READY"])
+        assert [slot.incarnation for slot in client.status().slots] == [1, 2]
         assert client.run("echo", 1.0, timeout=30)["x"] == 1.0
 
 
@@ -103,7 +103,7 @@ def test_a_pool_that_was_stopped_itself_takes_no_worker_for_silent() -> None:
         time.sleep(2.5)
         os.kill(pool.pid, signal.SIGCONT)
         time.sleep(2.5)  # two looks
-        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
+        assert [slot.incarnation for slot in client.status().slots] == [1, 1]
 
 
 def test_a_worker_that_dies_again_and_again_is_given_up() -> None:
@@ -173,7 +173,7 @@ def test_large_jobs_survive_a_death() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         big = np.random.default_rng(0).random((512, 1024)).astype(np.float32)
         futures = [client.submit("echo", big + number) for number in range(20)]
-        os.kill(client.status()["slots"][1]["pid"], signal.SIGKILL)
+        os.kill(pid_of(client.status().slots[1]), signal.SIGKILL)
         for number, future in enumerate(futures):
             np.testing.assert_array_equal(future.result(30)["x"], big + number)
 
@@ -206,10 +206,10 @@ def test_a_kill_from_outside_under_load_is_told_as_that_every_time(tmp_path: Pat
     with pool_process(config, {"PYTHONPATH": str(tmp_path)}) as pool, pool.client() as client:
         with asked_all_the_time(pool):
             for kill in range(20):
-                eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
-                os.kill(client.status()["slots"][kill % 2]["pid"], signal.SIGKILL)
+                eventually(lambda: all(slot.state == "READY" for slot in client.status().slots))
+                os.kill(pid_of(client.status().slots[kill % 2]), signal.SIGKILL)
                 eventually(lambda: pool.text().count(" BACKOFF: ") > kill)  # noqa: B023  # it is done in this round
         reasons = re.findall(r" BACKOFF: ([^;\n]*)", pool.text())
         assert Counter(reasons) == {"SIGKILL (out of memory?)": 20}
-        deaths = client.explain()["deaths"]
-        assert Counter((death["exit"], death["killed_for"]) for death in deaths) == {(reasons[0], None): 20}
+        deaths = client.explain().deaths
+        assert Counter((death.exit, death.killed_for) for death in deaths) == {(reasons[0], None): 20}

@@ -145,7 +145,7 @@ def test_connections_beyond_the_limit_less_a_reserve_are_refused(suffix: str) ->
             assert pool.workers(), "and its workers are as they were"
             if not suffix:
                 pool.await_log("file descriptors are left")
-                assert before.status()["refused"]["a connection, because file descriptors run out"] > limit // 4
+                assert before.status().refused["a connection, because file descriptors run out"] > limit // 4
                 with pool.client(connect_timeout=0.5) as late, pytest.raises(errors.PoolUnreachable):
                     late.run("echo", 3.0)
         with pool.client() as after:

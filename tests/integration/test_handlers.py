@@ -1,7 +1,6 @@
 """Models with Python around their graph, behind a pool."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,8 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
+from pool.client.futures import JobFuture
+from pool.wire.records import Tensor
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process
 
@@ -78,7 +79,7 @@ def client(pool: PoolProcess) -> Iterator[Client]:
         yield client
 
 
-def outcome(future: "Future[dict[str, Any]]") -> Any:
+def outcome(future: JobFuture) -> Any:
     try:
         return future.result(20)["size"].tolist()
     except errors.PoolError as error:
@@ -87,11 +88,11 @@ def outcome(future: "Future[dict[str, Any]]") -> Any:
 
 def test_its_callers_see_what_the_handler_takes_and_gives(client: Client) -> None:
     model, _ = client.models()
-    assert model["handler"] == "words:Words"
-    double = model["signatures"]["double"]
-    assert double["inputs"] == {"text": {"dtype": "string", "shape": [-1]}}
-    assert set(double["outputs"]) == {"size", "thread"}
-    assert double["batchable"]
+    assert model.handler == "words:Words"
+    double = model.signatures["double"]
+    assert double.inputs == {"text": Tensor("string", (-1,))}
+    assert set(double.outputs) == {"size", "thread"}
+    assert double.batchable
     found = client.run("words", ["1", "22"], signature="double")
     assert found["size"].tolist() == [20, 440]
     assert found["thread"].item(0).startswith(b"lane-")

@@ -75,7 +75,7 @@ def test_another_protocol_version_is_refused_by_name(dealer: "zmq.Socket[bytes]"
     refusal = answer(dealer)
     assert isinstance(refusal, wire.Refusal)
     assert f"protocol version {VERSION + 1} from the other side, {VERSION} here" in refusal.text
-    assert client.status()["refused"]
+    assert client.status().refused
 
 
 def test_reasons_are_counted_within_bounds() -> None:
@@ -111,7 +111,7 @@ def test_a_message_for_an_earlier_instance_is_refused(dealer: "zmq.Socket[bytes]
 
 
 def test_a_worker_without_the_secret_is_nobody(pool: PoolProcess, client: Client) -> None:
-    before = sum(client.status()["dropped"].values())
+    before = sum(client.status().dropped.values())
     with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.linger = 500
         stranger.connect(f"{pool.endpoint}.workers")
@@ -119,7 +119,7 @@ def test_a_worker_without_the_secret_is_nobody(pool: PoolProcess, client: Client
         stranger.send_multipart(encode(Done(1, (), (), 0.0, 0.0), NO_INSTANCE))
         stranger.send_multipart([b"junk"])
         deadline = time.monotonic() + 10
-        while sum(client.status()["dropped"].values()) < before + 3:
+        while sum(client.status().dropped.values()) < before + 3:
             assert time.monotonic() < deadline
     assert client.run("echo", 1.0)["x"] == 1.0
 
@@ -272,7 +272,7 @@ def test_each_bad_message_is_answered_while_others_are_served(
         assert beside.result(30)["x"] == number
     assert busy.result(60)
     assert pool.workers() == workers
-    assert not [reason for reason in client.status()["refused"] if "the pool failed" in reason]
+    assert not [reason for reason in client.status().refused if "the pool failed" in reason]
 
 
 def test_chunks_members_and_origins_that_lie_gain_nothing() -> None:

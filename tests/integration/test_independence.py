@@ -12,7 +12,7 @@ import pytest
 from pool import Client
 from pool.core.queue.independence import ENOUGH
 from support.pool_process import PoolProcess
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 CONFIG = """
 [pool]
@@ -48,8 +48,8 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def rows_told(client: Client, model: str, signature: str) -> str:
-    (found,) = [each for each in client.models() if each["name"] == model]
-    text: str = found["signatures"][signature]["rows"]
+    (found,) = [each for each in client.models() if each.name == model]
+    text: str = found.signatures[signature].rows
     return text
 
 
@@ -82,10 +82,8 @@ def test_what_is_compared_costs_no_job_its_deadline_and_then_jobs_are_joined(cli
 
 def test_what_was_proven_outlives_the_worker(client: Client) -> None:
     assert rows_told(client, "rows", "view").startswith("in batches")
-    os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
-    eventually(
-        lambda: client.status()["slots"][0]["incarnation"] == 2 and client.status()["slots"][0]["state"] == "READY"
-    )
+    os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
+    eventually(lambda: client.status().slots[0].incarnation == 2 and client.status().slots[0].state == "READY")
     assert shared(client)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pool import Client
+from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
 
@@ -37,10 +38,9 @@ def crowd() -> Iterator[PoolProcess]:
         yield running
 
 
-def told(client: Client, model: str) -> dict[str, str]:
-    (found,) = [each for each in client.models() if each["name"] == model]
-    signature: dict[str, str] = found["signatures"]["serving_default"]
-    return signature
+def told(client: Client, model: str) -> SignatureInfo:
+    (found,) = [each for each in client.models() if each.name == model]
+    return found.signatures["serving_default"]
 
 
 def ask(client: Client, model: str, number: float) -> None:
@@ -53,9 +53,9 @@ def test_made_up_values_that_kill_are_not_tried_a_third_time(touchy: PoolProcess
     assert touchy.text().count(DIED) == 2
     with touchy.client() as client:
         (model,) = client.models()
-        assert len(model["signatures"]) == 3
-        for name, signature in model["signatures"].items():
-            assert "2 workers died while they tried it" in signature["rows"]
+        assert len(model.signatures) == 3
+        for name, signature in model.signatures.items():
+            assert "2 workers died while they tried it" in signature.rows
             assert client.run("touchy", np.array([7.0], np.float32), signature=name)["y"].tolist() == [7.0]
 
 
@@ -66,10 +66,10 @@ def test_real_jobs_prove_what_could_not_be_tried(touchy: PoolProcess) -> None:
         def is_proven() -> bool:
             for _ in range(8):
                 ask(client, "touchy", float(next(numbers)))
-            return bool(told(client, "touchy")["batchable"])
+            return bool(told(client, "touchy").batchable)
 
         eventually(is_proven, 60)
-        assert "in batches: its rows were independent in 6" in told(client, "touchy")["rows"]
+        assert "in batches: its rows were independent in 6" in told(client, "touchy").rows
 
 
 def test_rows_that_kill_when_they_run_together_end_joining_and_nothing_else(crowd: PoolProcess) -> None:
@@ -79,7 +79,7 @@ def test_rows_that_kill_when_they_run_together_end_joining_and_nothing_else(crow
         def is_known() -> bool:
             for _ in range(4):
                 ask(client, "crowd", float(next(numbers)))
-            return "2 workers died while they ran rows together" in told(client, "crowd")["rows"]
+            return "2 workers died while they ran rows together" in told(client, "crowd").rows
 
         eventually(is_known, 60)
         eventually(lambda: crowd.text().count(DIED) == 2)
@@ -98,6 +98,6 @@ def test_without_a_state_folder_no_rows_are_tried_and_it_says_so() -> None:
             for number in range(40):
                 ask(client, "crowd", float(number))
             told_of = told(client, "crowd")
-        assert "there is no state folder" in told_of["rows"]
-        assert not told_of["batchable"]
+        assert "there is no state folder" in told_of.rows
+        assert not told_of.batchable
         assert DIED not in running.whole_log()

@@ -1,12 +1,12 @@
 """A handler's Python may look at the rows of a job together, as a graph may. Real jobs alone find out."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pool import Client
+from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process
 from support.processes import eventually
 
@@ -63,10 +63,9 @@ def client(pool: PoolProcess) -> Iterator[Client]:
         yield client
 
 
-def told(client: Client, model: str) -> dict[str, Any]:
-    (found,) = [each for each in client.models() if each["name"] == model]
-    signature: dict[str, Any] = found["signatures"]["view"]
-    return signature
+def told(client: Client, model: str) -> SignatureInfo:
+    (found,) = [each for each in client.models() if each.name == model]
+    return found.signatures["view"]
 
 
 def send(client: Client, model: str, numbers: np.random.Generator) -> bool:
@@ -85,7 +84,7 @@ def test_python_that_looks_at_all_rows_of_a_job_is_found_out_by_real_ones(client
 
     def is_known() -> bool:
         assert not send(client, model, numbers)
-        return "depend on each other: output '" in told(client, model)["rows"]
+        return "depend on each other: output '" in told(client, model).rows
 
     eventually(is_known, 60)
     assert not send(client, model, numbers)
@@ -94,4 +93,4 @@ def test_python_that_looks_at_all_rows_of_a_job_is_found_out_by_real_ones(client
 def test_python_that_does_not_is_proven_by_real_ones(client: Client) -> None:
     numbers = np.random.default_rng(3)
     assert not send(client, "Scaled", numbers)
-    eventually(lambda: send(client, "Scaled", numbers) and told(client, "Scaled")["batchable"], 60)
+    eventually(lambda: send(client, "Scaled", numbers) and told(client, "Scaled").batchable, 60)

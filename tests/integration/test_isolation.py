@@ -11,6 +11,7 @@ from integration.run_ledger import Ledger
 from pool import Client, errors
 from pool.client.futures import JobFuture
 from pool.kept.quarantine import load
+from pool.wire.records import Slot
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
 
@@ -53,14 +54,14 @@ def pool(ledgers: list[Ledger]) -> Iterator[PoolProcess]:
 
 @pytest.fixture
 def client(pool: PoolProcess) -> Iterator[Client]:
-    eventually(lambda: all(slot["state"] == "READY" for slot in _status(pool)))
+    eventually(lambda: all(slot.state == "READY" for slot in _status(pool)))
     with pool.client() as client:
         yield client
 
 
-def _status(pool: PoolProcess) -> list[dict[str, object]]:
+def _status(pool: PoolProcess) -> tuple[Slot, ...]:
     with pool.client() as client:
-        return client.status()["slots"]
+        return client.status().slots
 
 
 @contextlib.contextmanager
@@ -79,7 +80,7 @@ def one_batch(client: Client, ledgers: list[Ledger], values: list[float], signat
     """Jobs that wait until they are all there, as many as a batch has rows."""
     with occupied(client, ledgers):
         futures = [client.submit("rows", np.array([value], np.float32), signature=signature) for value in values]
-        eventually(lambda: client.status()["queue"]["jobs"] == len(ledgers) + COUNT)
+        eventually(lambda: client.status().queue.jobs == len(ledgers) + COUNT)
     return futures
 
 
@@ -93,7 +94,7 @@ def batch_with_one_guilty(
     numbers = [future.timeline.job for future in futures if future.timeline is not None]
     assert len(numbers) == COUNT - 1
     (guilty,) = set(range(min(numbers), max(numbers))) - set(numbers)
-    leases = [client.explain(number)["history"][0].partition(" s ")[2] for number in (guilty, *numbers)]
+    leases = [client.explain(number).history[0].partition(" s ")[2] for number in (guilty, *numbers)]
     assert leases[0] in leases[1:], "it ran alone"
     assert leases[0].endswith(f" of {together} rows")
     for value, future in zip(values, futures, strict=True):
@@ -178,12 +179,12 @@ def test_a_caller_that_sends_a_killer_again_and_again_kills_no_more_workers(clie
     poison = np.array([5.0, -1.0], np.float32)
     with pytest.raises(errors.Quarantined, match="died: SIGKILL"):
         client.run("rows", poison, signature="kill")
-    eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
-    before = [slot["incarnation"] for slot in client.status()["slots"]]
+    eventually(lambda: all(slot.state == "READY" for slot in client.status().slots))
+    before = [slot.incarnation for slot in client.status().slots]
     for _ in range(20):
         with pytest.raises(errors.Quarantined, match="the same inputs were quarantined"):
             client.run("rows", poison, signature="kill")
-    assert [slot["incarnation"] for slot in client.status()["slots"]] == before
+    assert [slot.incarnation for slot in client.status().slots] == before
     assert client.run("rows", abs(poison), signature="kill")["y"].tolist() == [5.0, 1.0]
 
 

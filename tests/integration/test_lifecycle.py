@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 def test_a_signal_drains_and_ends_with_status_0(number: signal.Signals) -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         futures = [client.submit("faults", 0.5, signature="sleep") for _ in range(6)]
-        eventually(lambda: client.status()["queue"]["jobs"] == 6)
+        eventually(lambda: client.status().queue.jobs == 6)
         assert pool.stop(number) == 0, pool.text()
         # Four lanes and six jobs: two were still queued when the drain began.
         assert all(future.result(1)["pid"] > 0 for future in futures)
@@ -39,7 +39,7 @@ def test_pool_stop_drains_too() -> None:
 def test_new_jobs_are_refused_while_the_pool_drains() -> None:
     with pool_process(stub_config()) as pool, pool.client(reconnect_timeout=0) as client:
         slow = client.submit("faults", 1.0, signature="sleep")
-        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        eventually(lambda: client.status().queue.jobs == 1)
         client.stop()
         with pytest.raises(errors.PoolUnreachable, match="stopping"):
             client.run("echo", 1.0)
@@ -49,7 +49,7 @@ def test_new_jobs_are_refused_while_the_pool_drains() -> None:
 def test_a_drain_has_an_end() -> None:
     with pool_process(stub_config('drain_timeout = "300ms"')) as pool, pool.client(reconnect_timeout=0) as client:
         stuck = client.submit("faults", 60.0, signature="sleep")
-        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        eventually(lambda: client.status().queue.jobs == 1)
         assert pool.stop() == 0
         with pytest.raises(errors.PoolUnreachable, match=r"drain took longer than 0\.3 s"):
             stuck.result(1)
@@ -58,7 +58,7 @@ def test_a_drain_has_an_end() -> None:
 def test_a_second_signal_ends_the_drain() -> None:
     with pool_process(stub_config()) as pool, pool.client(reconnect_timeout=0) as client:
         stuck = client.submit("faults", 60.0, signature="sleep")
-        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        eventually(lambda: client.status().queue.jobs == 1)
         pool.running.send_signal(signal.SIGINT)
         pool.await_log("stopping: SIGINT came")
         assert pool.stop(signal.SIGINT) == 0
@@ -73,7 +73,7 @@ def test_a_signal_that_was_ignored_when_it_started_stays_ignored() -> None:
         with pool_process(stub_config()) as pool, pool.client() as client:
             pool.running.send_signal(signal.SIGHUP)
             assert client.run("echo", 1.0)["x"] == 1.0
-            assert client.status()["state"] == "SERVING"
+            assert client.status().state == "SERVING"
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -115,7 +115,7 @@ def test_sigkill_of_the_pool_leaves_no_worker_and_no_future() -> None:
     with pool_process(stub_config()) as pool, pool.client(reconnect_timeout=0) as client:
         workers = pool.workers()
         futures = [client.submit("faults", 30.0, signature="sleep") for _ in range(8)]
-        eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
+        eventually(lambda: all(slot.busy_lanes == 2 for slot in client.status().slots))
         pool.running.kill()
         pool.running.wait(10)
         eventually(lambda: not any(alive(pid) for pid in workers), 20.0)  # the jobs run for longer

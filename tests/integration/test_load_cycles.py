@@ -68,7 +68,7 @@ def sample(cycles: int, pool: PoolProcess, client: Client) -> Sample:
         threading.active_count(),
         len(workers),
         files,
-        client.status()["lent_bytes"],
+        client.status().lent_bytes,
     )
 
 
@@ -81,11 +81,11 @@ def cycles(pool: PoolProcess, client: Client, path: str, marks: tuple[int, ...])
     began = time.monotonic()
     for cycle in range(1, marks[-1] + 1):
         client.load("more", path)
-        eventually(lambda: not client.status()["rolling_update"]["left"], 60)
-        assert any(model["name"] == "more" and model["ready_slots"] for model in client.models())
+        eventually(lambda: not client.status().rolling_update.left, 60)
+        assert any(model.name == "more" and model.ready_slots for model in client.models())
         client.unload("more")
-        eventually(lambda: [model["name"] for model in client.models()] == ["m"], 60)
-        eventually(lambda: not client.status()["rolling_update"]["left"], 60)
+        eventually(lambda: [model.name for model in client.models()] == ["m"], 60)
+        eventually(lambda: not client.status().rolling_update.left, 60)
         if cycle in marks:
             taken = sample(cycle, pool, client)
             print(f"{taken}; {(time.monotonic() - began) / cycle:.2f} s a cycle")  # noqa: T201  # pytest -s shows it

@@ -11,7 +11,7 @@ import pytest
 
 from pool import Client, errors
 from support.pool_process import PoolProcess, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 pytestmark = pytest.mark.faults
 
@@ -31,7 +31,7 @@ def test_for_programs_each_line_is_an_object_and_a_death_an_event() -> None:
             lost = client.submit("faults", signal.SIGKILL.value, signature="kill", device="slot:1")
             with pytest.raises(errors.Quarantined):
                 lost.result(30)
-            eventually(lambda: client.status()["slots"][1]["state"] == "READY")
+            eventually(lambda: client.status().slots[1].state == "READY")
         assert pool.stop() == 0
         told = entries(pool)
         assert all({"time", "level", "event", "message"} <= entry.keys() for entry in told)
@@ -98,8 +98,8 @@ def serves(client: Client) -> bool:
 
 def succeeded(client: Client, pid: int) -> bool:
     """Whether another worker than that serves in slot 0."""
-    slot = client.status()["slots"][0]
-    return bool(slot["state"] == "READY" and slot["pid"] != pid)
+    slot = client.status().slots[0]
+    return bool(slot.state == "READY" and slot.pid != pid)
 
 
 def test_a_log_that_nobody_reads_does_not_hold_up_the_pool(full: tuple[int, int]) -> None:
@@ -109,7 +109,7 @@ def test_a_log_that_nobody_reads_does_not_hold_up_the_pool(full: tuple[int, int]
         with pool.client() as client:
             eventually(lambda: serves(client), 60)
             for _ in range(3):
-                victim = client.status()["slots"][0]["pid"]
+                victim = pid_of(client.status().slots[0])
                 os.kill(victim, signal.SIGKILL)
                 assert client.run("echo", 2.0, timeout=10.0)["x"] == 2.0
                 eventually(lambda gone=victim: succeeded(client, gone), 60)  # type: ignore[misc]

@@ -8,16 +8,16 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from integration.service_manager import Manager
 from pool.processes.deaths import RESTART_NEEDED
 from pool.wire.frames import VERSION
+from pool.wire.records import Slot
 from support.commands import run_command
 from support.pool_process import PoolProcess, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 pytestmark = pytest.mark.replacement
 
@@ -68,21 +68,20 @@ def started(package: Package, config: str, **environ: str) -> PoolProcess:
     return PoolProcess(config, {**package.environ, **environ}).start().await_ready()
 
 
-def slots(pool: PoolProcess) -> list[dict[str, Any]]:
+def slots(pool: PoolProcess) -> tuple[Slot, ...]:
     with pool.client() as client:
-        found: list[dict[str, Any]] = client.status()["slots"]
-    return found
+        return client.status().slots
 
 
 def states(pool: PoolProcess) -> list[str]:
-    return [slot["state"] for slot in slots(pool)]
+    return [slot.state for slot in slots(pool)]
 
 
 def lose(pool: PoolProcess, slot: int) -> None:
     """Its worker dies, and the next one is refused."""
-    pid = slots(pool)[slot]["pid"]
+    pid = pid_of(slots(pool)[slot])
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: bool(slots(pool)[slot]["other_release"]), saw=lambda: pool.text()[-2000:])
+    eventually(lambda: bool(slots(pool)[slot].other_release), saw=lambda: pool.text()[-2000:])
 
 
 @pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1])
@@ -96,19 +95,19 @@ def test_the_slot_waits_the_others_serve_on_and_people_are_told(
             package.speak(version)
             lose(pool, 1)
             status = client.status()
-            waiting = status["slots"][1]
+            waiting = status.slots[1]
             said = f"protocol version {VERSION} from the other side, {version} here"
-            assert waiting["state"] == "BACKOFF"
-            assert waiting["reason"].startswith(f"exit status 77 OTHER_RELEASE: {RESTART_NEEDED} ({said}")
-            assert status["restart_needed"] == RESTART_NEEDED
-            assert status["slots"][0]["state"] == "READY"
-            assert [reason for reason in status["dropped"] if f"protocol version {version}" in reason]
+            assert waiting.state == "BACKOFF"
+            assert waiting.reason.startswith(f"exit status 77 OTHER_RELEASE: {RESTART_NEEDED} ({said}")
+            assert status.restart_needed == RESTART_NEEDED
+            assert status.slots[0].state == "READY"
+            assert [reason for reason in status.dropped if f"protocol version {version}" in reason]
             for number in range(20):
                 assert client.run("echo", float(number))["x"] == number
             eventually(lambda: any(f"1 of 2 slots serve; {RESTART_NEEDED}" in each for each in manager.said("STATUS")))
 
             # It is no crash: one report, of the worker that was killed; and no second try so soon.
-            assert client.status()["slots"][1]["incarnation"] == 2
+            assert client.status().slots[1].incarnation == 2
             kept = [path.name for path in (pool.state / "pool" / "crash_reports").iterdir()]
             assert [name.split("-")[-2:] for name in kept] == [["slot1", "1.json"]]
             assert pool.text().count("OTHER_RELEASE") == 1
@@ -132,8 +131,8 @@ def test_the_slot_waits_the_others_serve_on_and_people_are_told(
             back = package.command("restart", "1", "--endpoint", pool.endpoint)
             assert back.returncode == 0, back.stderr
             status = client.status()
-            assert [slot["state"] for slot in status["slots"]] == ["READY", "READY"]
-            assert status["restart_needed"] is None
+            assert [slot.state for slot in status.slots] == ["READY", "READY"]
+            assert status.restart_needed is None
             assert client.run("echo", 7.0, device="slot:1")["x"] == 7.0
         assert pool.stop() == 0, pool.text()
     finally:
@@ -162,7 +161,7 @@ def test_a_restart_that_is_refused_says_so_at_once(package: Package) -> None:
         asked = run_command(pool, "restart", "1")
         assert asked.returncode == 1
         assert f"slot 1 is BACKOFF: exit status 77 OTHER_RELEASE: {RESTART_NEEDED}" in asked.stderr
-        assert slots(pool)[1]["incarnation"] == 3
+        assert slots(pool)[1].incarnation == 3
         assert pool.stop() == 0
     finally:
         pool.kill()
@@ -172,12 +171,10 @@ def test_when_no_slot_is_left_the_pool_ends_and_the_next_one_has_the_jobs(packag
     pool = started(package, stub_config(devices='["cpu"]'))
     try:
         with pool.client() as client:
-            sleeps = [
-                client.submit("faults", 60.0, signature="sleep", timeout=90) for _ in range(slots(pool)[0]["lanes"])
-            ]
-            eventually(lambda: slots(pool)[0]["busy_lanes"] == len(sleeps))
+            sleeps = [client.submit("faults", 60.0, signature="sleep", timeout=90) for _ in range(slots(pool)[0].lanes)]
+            eventually(lambda: slots(pool)[0].busy_lanes == len(sleeps))
             waits = client.submit("echo", 5.0, timeout=90)
-            eventually(lambda: client.status()["queue"]["queued"] == 1)
+            eventually(lambda: client.status().queue.queued == 1)
             package.speak(VERSION + 1)
             workers = pool.workers()
             os.kill(workers[0], signal.SIGKILL)

@@ -135,12 +135,12 @@ def test_a_stateful_job_that_may_have_started_is_not_run_again(pool: PoolProcess
     with pool.client() as client:
         assert client.run("counter", 5, signature="add")["total"] == 5
         slow = [client.submit("faults", 60.0, signature="sleep", timeout=90, device="slot:0") for _ in range(2)]
-        eventually(lambda: client.status()["slots"][0]["busy_lanes"] == 2)
-        holder = client.models()[[each["name"] for each in client.models()].index("counter")]["ready_slots"][0]
+        eventually(lambda: client.status().slots[0].busy_lanes == 2)
+        holder = client.models()[[each.name for each in client.models()].index("counter")].ready_slots[0]
         blockers = [client.submit("faults", 60.0, signature="sleep", device=f"slot:{holder}") for _ in range(2)]
-        eventually(lambda: client.status()["slots"][holder]["busy_lanes"] == 2)
+        eventually(lambda: client.status().slots[holder].busy_lanes == 2)
         waiting = client.submit("counter", 7, signature="add")
-        eventually(lambda: client.status()["queue"]["jobs"] == 5)
+        eventually(lambda: client.status().queue.jobs == 5)
         kill(pool)
         for job in slow + blockers:
             job.cancel()
@@ -162,7 +162,7 @@ def test_a_stateful_job_that_may_have_started_is_not_run_again(pool: PoolProcess
 def test_a_pool_that_does_not_return_is_unreachable_when_the_time_is_over(pool: PoolProcess) -> None:
     with pool.client(reconnect_timeout=1.5) as client:
         futures = [client.submit("faults", 30.0, signature="sleep") for _ in range(6)]
-        eventually(lambda: client.status()["queue"]["jobs"] == 6)
+        eventually(lambda: client.status().queue.jobs == 6)
         before = time.monotonic()
         pool.running.kill()
         for future in futures:
@@ -188,7 +188,7 @@ def test_deadlines_and_cancellations_while_it_is_away(pool: PoolProcess) -> None
             late.result(20)
         pool.start().await_ready()
         assert last.result(30)
-        assert client.status()["queue"]["jobs"] == 0
+        assert client.status().queue.jobs == 0
 
 
 def test_a_job_that_is_held_whenever_its_pool_dies_is_given_up(pool: PoolProcess) -> None:
@@ -196,7 +196,7 @@ def test_a_job_that_is_held_whenever_its_pool_dies_is_given_up(pool: PoolProcess
     with pool.client() as client:
         future = client.submit("faults", 60.0, signature="sleep", timeout=100)
         for _ in range(3):
-            eventually(lambda: any(slot["busy_lanes"] for slot in client.status()["slots"]))
+            eventually(lambda: any(slot.busy_lanes for slot in client.status().slots))
             kill(pool)
             pool.start()
         with pytest.raises(errors.WorkerLost, match=r"ended unexpectedly 3 times while it held the job; 3 are allowed"):
@@ -207,7 +207,7 @@ def test_a_job_that_is_held_whenever_its_pool_dies_is_given_up(pool: PoolProcess
 def test_another_configuration_may_return(pool: PoolProcess) -> None:
     with pool.client() as client:
         gone = client.submit("faults", 60.0, signature="sleep")
-        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        eventually(lambda: client.status().queue.jobs == 1)
         before = pool.config.read_text()
         kill(pool)
         pool.config.write_text(before.replace('name = "faults"', 'name = "other"'))
@@ -241,7 +241,7 @@ def test_scatter_map_and_asyncio_go_through_it(pool: PoolProcess) -> None:
             begin("map", lambda: [r["y"][0] for r in client.map("slow", map(row, range(150)), signature="double")]),
             begin("asyncio", lambda: asyncio.run(awaited())),
         ]
-        eventually(lambda: client.status()["slots"][0]["jobs_done"] > 20)
+        eventually(lambda: client.status().slots[0].jobs_done > 20)
         kill(pool)
         threads.append(begin("models", client.models))
         pool.start()

@@ -10,10 +10,11 @@ from types import ModuleType
 
 import pytest
 
+from pool.wire.records import GpuUse
 from support.commands import run_command
 from support.fake_nvml import CARD, GIB, OTHER, FakeNvml
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 
 def environ(pid: int) -> dict[str, str]:
@@ -42,21 +43,21 @@ def _text(value: str | bytes) -> str:
 
 def test_eight_gpus_are_eight_processes_each_with_its_own(nvml: FakeNvml, pynvml: ModuleType) -> None:
     with pool_process(stub_config(devices='"auto"'), nvml.environ) as pool, pool.client() as client:
-        slots = client.status()["slots"]
+        slots = client.status().slots
         expected = uuids_in_pci_order(pynvml)
-        assert [slot["uuids"] for slot in slots] == [[uuid] for uuid in expected]
+        assert [slot.uuids for slot in slots] == [(uuid,) for uuid in expected]
         workers = [pid for pid in pool.workers() if "workers" in argv(pid)]  # the other one asks NVML
-        assert sorted(slot["pid"] for slot in slots) == workers
+        assert sorted(pid_of(slot) for slot in slots) == workers
         assert len(slots) == 8
         for number, (slot, uuid) in enumerate(zip(slots, expected, strict=True)):
-            worker = environ(slot["pid"])
+            worker = environ(pid_of(slot))
             assert worker["CUDA_VISIBLE_DEVICES"] == uuid
             assert worker["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-            command = argv(slot["pid"])
+            command = argv(pid_of(slot))
             assert command[command.index("-m") + 1] == "workers"
             assert command[command.index("--slot") + 1] == str(number)
-            assert os.getpgid(slot["pid"]) == slot["pid"] != os.getpgid(pool.pid)
-            assert slot["device"] == f"gpu:{number}"
+            assert os.getpgid(pid_of(slot)) == pid_of(slot) != os.getpgid(pool.pid)
+            assert slot.device == f"gpu:{number}"
         ours = environ(pool.pid)
         assert ours.get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
         assert ours.get("CUDA_DEVICE_ORDER") == os.environ.get("CUDA_DEVICE_ORDER")
@@ -66,9 +67,9 @@ def test_a_limit_set_for_the_pool_limits_it(nvml: FakeNvml, pynvml: ModuleType) 
     limit = {**nvml.environ, "CUDA_VISIBLE_DEVICES": "5,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     with pool_process(stub_config(devices='"auto"'), limit) as pool, pool.client() as client:
         expected = uuids_in_pci_order(pynvml)
-        slots = client.status()["slots"]
-        assert [slot["uuids"] for slot in slots] == [[expected[5]], [expected[1]]]
-        assert environ(slots[0]["pid"])["CUDA_VISIBLE_DEVICES"] == expected[5]
+        slots = client.status().slots
+        assert [slot.uuids for slot in slots] == [(expected[5],), (expected[1],)]
+        assert environ(pid_of(slots[0]))["CUDA_VISIBLE_DEVICES"] == expected[5]
         assert environ(pool.pid)["CUDA_VISIBLE_DEVICES"] == "5,1", "the pool's own is untouched"
 
 
@@ -76,17 +77,17 @@ def test_a_group_of_gpus_is_one_process_that_sees_them_all(nvml: FakeNvml, pynvm
     config = stub_config(devices='[[0, 3], 2, "cpu"]')
     with pool_process(config, nvml.environ) as pool, pool.client() as client:
         expected = uuids_in_pci_order(pynvml)
-        slots = client.status()["slots"]
-        visible = [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots]
+        slots = client.status().slots
+        visible = [environ(pid_of(slot))["CUDA_VISIBLE_DEVICES"] for slot in slots]
         assert visible == [f"{expected[0]},{expected[3]}", expected[2], ""]
 
 
 def test_workers_that_share_a_gpu_are_processes_that_see_it_alone(nvml: FakeNvml, pynvml: ModuleType) -> None:
     config = stub_config("workers_per_device = 2", "[2]", '[[model]]\nname = "echo"\npath = "stub:echo"\n')
     with pool_process(config, nvml.environ) as pool, pool.client() as client:
-        slots = client.status()["slots"]
-        assert len({slot["pid"] for slot in slots}) == 2
-        assert [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots] == [uuids_in_pci_order(pynvml)[2]] * 2
+        slots = client.status().slots
+        assert len({slot.pid for slot in slots}) == 2
+        assert [environ(pid_of(slot))["CUDA_VISIBLE_DEVICES"] for slot in slots] == [uuids_in_pci_order(pynvml)[2]] * 2
 
 
 def test_a_cpu_worker_sees_no_gpu_and_has_its_share_of_the_cores(pool: PoolProcess) -> None:
@@ -146,23 +147,24 @@ def test_cpu_workers_have_their_cores_and_gpu_workers_beside_them_all(nvml: Fake
     last = others[-1] if others else first
     config = stub_config(f'cpu_affinity = ["{first}", "{last}"]\nstandby = true', devices='["cpu", 0, "cpu"]')
     with pool_process(config, nvml.environ) as pool, pool.client() as client:
-        pids = [slot["pid"] for slot in client.status()["slots"]]
+        pids = [pid_of(slot) for slot in client.status().slots]
         everywhere = allowed(os.getpid())
         assert [allowed(pid) for pid in pids] == [{str(first)}, everywhere, {str(last)}]
         assert allowed(pool.pid) == everywhere, "the pool's own are as they were"
         assert environ(pids[0])["OMP_NUM_THREADS"] == "1"
         # Whoever follows is bound likewise, and a standby is before it has a seat.
-        eventually(lambda: all(slot["standby"] for slot in client.status()["slots"]))
-        standby = client.status()["slots"][2]["standby"]["pid"]
-        eventually(lambda: allowed(standby) == {str(last)})
+        eventually(lambda: all(slot.standby for slot in client.status().slots))
+        standby = client.status().slots[2].standby
+        assert standby is not None
+        eventually(lambda: allowed(pid_of(standby)) == {str(last)})
         os.kill(pids[2], signal.SIGKILL)
 
         def has_followed() -> bool:
-            slot = client.status()["slots"][2]
-            return slot["state"] == "READY" and slot["pid"] != pids[2]
+            slot = client.status().slots[2]
+            return slot.state == "READY" and slot.pid != pids[2]
 
         eventually(has_followed)
-        assert allowed(client.status()["slots"][2]["pid"]) == {str(last)}
+        assert allowed(pid_of(client.status().slots[2])) == {str(last)}
 
 
 def test_a_core_that_is_gone_when_the_worker_comes_is_one_clear_line() -> None:
@@ -186,11 +188,11 @@ def test_how_a_gpu_is_used_is_shown_whether_its_slot_has_a_worker_or_not(nvml: F
     models = model.format("rows", 0) + model.format("no", 1)
     config = stub_config('ready = "any"', "[0, 1]", models)
     with pool_process(config, nvml.environ) as pool, pool.client() as client:
-        card = {"used_bytes": 3 * GIB, "total_bytes": 16 * GIB, "utilization": 0.87, "temperature_c": 61}
-        other = {"used_bytes": 2 * GIB, "total_bytes": 16 * GIB, "utilization": 0.0, "temperature_c": 30}
-        eventually(lambda: [slot["gpus"] for slot in client.status()["slots"]] == [[card], [other]])
-        eventually(lambda: client.status()["slots"][1]["state"] == "FATAL")
-        assert client.status()["slots"][1]["gpus"] == [other], "its worker is gone, the card is there"
+        card = GpuUse(3 * GIB, 16 * GIB, utilization=0.87, temperature_c=61)
+        other = GpuUse(2 * GIB, 16 * GIB, utilization=0.0, temperature_c=30)
+        eventually(lambda: [slot.gpus for slot in client.status().slots] == [(card,), (other,)])
+        eventually(lambda: client.status().slots[1].state == "FATAL")
+        assert client.status().slots[1].gpus == (other,), "its worker is gone, the card is there"
         shown = run_command(pool, "status").stdout
         for word in ("3/16 GiB", "87% 61 °C"):
             assert word in shown

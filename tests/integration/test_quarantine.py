@@ -78,9 +78,9 @@ def test_a_jobs_story_is_told_by_its_number(client: Client) -> None:
     future.result(20)
     number = future.timeline.job  # type: ignore[union-attr]
     told = client.explain(number)
-    assert (told["job"], told["model"], told["state"]) == (number, "rows", "DONE")
-    assert any("slot" in line for line in told["history"])
-    assert client.explain()["jobs"][0]["job"] == number
+    assert (told.job, told.model, told.state) == (number, "rows", "DONE")
+    assert any("slot" in line for line in told.history)
+    assert client.explain().jobs[0].job == number
 
 
 def test_a_job_that_nobody_remembers(client: Client) -> None:
@@ -91,9 +91,9 @@ def test_a_job_that_nobody_remembers(client: Client) -> None:
 def test_the_status_says_what_each_model_has_used(client: Client) -> None:
     client.run("rows", np.ones(3, np.float32), signature="double")
     status = client.status()
-    assert status["queue"]["queued"] == 0
-    (model,) = status["models"]
-    assert (model["name"], model["queued_jobs"]) == ("rows", 0)
-    assert model["device_s"] > 0.0
+    assert status.queue.queued == 0
+    (model,) = status.models
+    assert (model.name, model.queued_jobs) == ("rows", 0)
+    assert model.device_s > 0.0
     (listed,) = client.models()
-    assert listed["scheduling"]["name"] == "rows"
+    assert listed.scheduling.name == "rows"

@@ -6,14 +6,14 @@ import re
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pool import Client, errors
+from pool.wire.records import CrashReport, Feed, SlotHistory
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
@@ -39,18 +39,18 @@ def explain(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[
     return run_command(pool, "explain", *arguments)
 
 
-def report_of(client: Client, signature: str, inputs: object) -> Mapping[str, Any]:
+def report_of(client: Client, signature: str, inputs: object) -> CrashReport:
     """Has a job of slot 0 end its worker, and returns what is known of it then."""
     # One that is kept to a slot waits there for its next worker.
     with pytest.raises(errors.Quarantined):
         client.run("faults", inputs, signature=signature, device="slot:0", timeout=60.0)
     found = client.explain(slot=0)
-    assert found["slot"]["slot"] == 0
-    report: Mapping[str, Any] = found["crash_reports"][0]
-    (batch,) = report["batches"]
-    assert (batch["model"], batch["signature"], batch["jobs_in_all"]) == ("faults", signature, 1)
-    assert (report["state"], report["phase"]) == ("READY", "serving")
-    assert report["beats"]
+    assert found.slot.slot == 0
+    report = found.crash_reports[0]
+    (batch,) = report.batches
+    assert (batch.model, batch.signature, batch.jobs_in_all) == ("faults", signature, 1)
+    assert (report.state, report.phase) == ("READY", "serving")
+    assert report.beats
     return report
 
 
@@ -59,49 +59,47 @@ def report_of(client: Client, signature: str, inputs: object) -> Mapping[str, An
 )
 def test_a_hung_worker_says_where(client: Client, how: str, where: str) -> None:
     report = report_of(client, "hang", how)
-    assert report["exit"] == "SIGKILL"
-    assert "[health] hung_after" in report["killed_for"]
-    assert f"in {where}" in report["stacks"]
-    assert "in _loop" in report["stacks"], "every thread's"
-    assert report["note"] == ""
-    assert report["batches"][0]["feeds"] == [{"name": "", "dtype": "string", "shape": []}]
-    assert report["batches"][0]["age_s"] == pytest.approx(1.5, abs=0.5)
+    assert report.exit == "SIGKILL"
+    assert "[health] hung_after" in str(report.killed_for)
+    assert f"in {where}" in report.stacks
+    assert "in _loop" in report.stacks, "every thread's"
+    assert report.note == ""
+    assert report.batches[0].feeds == (Feed("", "string", ()),)
+    assert report.batches[0].age_s == pytest.approx(1.5, abs=0.5)
 
 
 def test_a_stopped_worker_is_said_to_be(client: Client) -> None:
     report = report_of(client, "hang", "stopped")
-    assert (report["exit"], report["stacks"]) == ("SIGKILL", "")
-    assert "the process was stopped (by SIGSTOP" in report["note"]
-    assert all(": stopped" in line for line in report["threads"])
+    assert (report.exit, report.stacks) == ("SIGKILL", "")
+    assert "the process was stopped (by SIGSTOP" in report.note
+    assert all(": stopped" in line for line in report.threads)
 
 
 def test_a_crash_in_native_code_says_who_called_it(pool: PoolProcess, client: Client) -> None:
     inputs = {"x": np.ones((2, 4), np.float32), "words": "the secret of nobody"}
     report = report_of(client, "crash", inputs)
-    assert (report["exit"], report["killed_for"]) == ("SIGSEGV", None)
-    assert report["stacks"].startswith("Fatal Python error: Segmentation fault")
-    assert "in _crash" in report["stacks"]
-    assert report["last_output"][-1] == "the secret of nobody"
-    feeds = report["batches"][0]["feeds"]
-    assert {"name": "x", "dtype": "float32", "shape": [2, 4]} in feeds
-    assert {"name": "words", "dtype": "string", "shape": []} in feeds
+    assert (report.exit, report.killed_for) == ("SIGSEGV", None)
+    assert report.stacks.startswith("Fatal Python error: Segmentation fault")
+    assert "in _crash" in report.stacks
+    assert report.last_output[-1] == "the secret of nobody"
+    assert report.batches[0].feeds == (Feed("x", "float32", (2, 4)), Feed("words", "string", ()))
     eventually(lambda: bool(re.search(r"BACKOFF: SIGSEGV; it held job \d+; see `pool explain slot:0`", pool.text())))
 
 
 def test_a_kill_from_outside_is_told_with_its_batch(client: Client) -> None:
     report = report_of(client, "kill", int(signal.SIGKILL))
-    assert report["exit"] == "SIGKILL (out of memory?)"
-    assert report["stacks"] == report["note"] == ""
+    assert report.exit == "SIGKILL (out of memory?)"
+    assert report.stacks == report.note == ""
 
 
 def test_what_was_fed_is_not_in_it(client: Client, marker: str) -> None:
     report = report_of(client, "kill_once", {"signal": int(signal.SIGKILL), "marker": marker})
-    assert [feed["name"] for feed in report["batches"][0]["feeds"]] == ["signal", "marker"]
-    assert marker not in json.dumps(report)
+    assert [feed.name for feed in report.batches[0].feeds or ()] == ["signal", "marker"]
+    assert marker not in json.dumps(report.to_dict())
 
 
 def test_the_files_are_private_and_few(client: Client) -> None:
-    folder = Path(client.explain(slot=0)["folder"])
+    folder = Path(client.explain(slot=0).folder or "")
     eventually(lambda: len(list(folder.glob("*.json"))) == 3)
     for path in folder.glob("*.json"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -114,7 +112,7 @@ def test_explain_prints_it(pool: PoolProcess, client: Client) -> None:
     assert re.match(r"slot 0 cpu:0, incarnation \d+, pid \d+: SIGSEGV\n", found.stdout)
     for part in ("in _crash", "x  float32 [3, 4]", "its last output\n  good bye\n"):
         assert part in found.stdout
-    assert f"all crash reports: {client.explain(slot=0)['folder']}\n" in found.stdout
+    assert f"all crash reports: {client.explain(slot=0).folder}\n" in found.stdout
     assert json.loads(explain(pool, "slot:0", "--json").stdout)["crash_reports"][0]["exit"] == "SIGSEGV"
     listed = explain(pool)
     assert re.search(r"UTC +slot:0 +cpu:0 +\d+ +SIGSEGV", listed.stdout)
@@ -125,19 +123,17 @@ def test_a_slot_that_is_not_there_is_one_line(pool: PoolProcess, client: Client)
     found = explain(pool, "slot:7")
     assert (found.returncode, found.stderr) == (1, "pool: there is no slot '7'; the last is 1\n")
     for wrong in ("", "x", "-1", "²", "1" * 30):
-        with pytest.raises(errors.PoolError, match="there is no slot"):
-            client._ask("explain", f"slot:{wrong}")
+        with pytest.raises(errors.InvalidInput, match="there is no slot"):
+            client._ask(SlotHistory, "explain", f"slot:{wrong}")
     with pytest.raises(ValueError, match="not both"):
-        client.explain(1, slot=0)
+        client.explain(1, slot=0)  # type: ignore[call-overload]
 
 
 def test_one_that_stops_or_restarts_as_asked_leaves_nothing(client: Client) -> None:
-    eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+    eventually(lambda: all(slot.state == "READY" for slot in client.status().slots))
     assert client.restart(1) == 2
-    eventually(
-        lambda: client.status()["slots"][1]["incarnation"] == 2 and client.status()["slots"][1]["state"] == "READY"
-    )
-    assert client.explain(slot=1)["crash_reports"] == []
+    eventually(lambda: client.status().slots[1].incarnation == 2 and client.status().slots[1].state == "READY")
+    assert client.explain(slot=1).crash_reports == ()
 
 
 def test_a_load_that_hangs_says_in_what() -> None:
@@ -169,11 +165,11 @@ def test_the_next_pool_tells_what_became_of_the_last_ones_workers(tmp_path: Path
         pool.log.unlink()
         pool.start().await_ready()
         with pool.client() as client:
-            eventually(lambda: client.explain(slot=0)["crash_reports"] != [])
-            (report,) = client.explain(slot=0)["crash_reports"]
-            assert (report["exit"], report["incarnation"], report["batches"]) == ("SIGSEGV", 1, [])
-            assert "in _serve" in report["stacks"]
-            assert [death["exit"] for death in client.explain()["deaths"]] == ["SIGSEGV"]
+            eventually(lambda: client.explain(slot=0).crash_reports != ())
+            (report,) = client.explain(slot=0).crash_reports
+            assert (report.exit, report.incarnation, report.batches) == ("SIGSEGV", 1, ())
+            assert "in _serve" in report.stacks
+            assert [death.exit for death in client.explain().deaths] == ["SIGSEGV"]
         assert pool.stop() == 0
         assert len(list((tmp_path / "crash_reports").glob("*.json"))) == 1, "who stops as it is told leaves none"
     finally:

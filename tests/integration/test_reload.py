@@ -56,7 +56,7 @@ def test_bounds_and_scheduling_are_felt_by_the_next_job(tmp_path: Path) -> None:
 
         with ledger.occupied(client, "told") as running:
             busy = [running, *(client.submit("told", 1, signature="add") for _ in range(3))]
-            eventually(lambda: client.status()["queue"]["jobs"] == 4)
+            eventually(lambda: client.status().queue.jobs == 4)
             write(rest="[queue]\nmax_jobs = 3\n")
             found = reload(pool)
             assert (found.returncode, found.stdout) == (0, "[queue] max_jobs: 10000 → 3\n"), found.stderr
@@ -75,7 +75,7 @@ def test_bounds_and_scheduling_are_felt_by_the_next_job(tmp_path: Path) -> None:
         assert lone.result(20)
         assert lone.timeline is not None
         assert lone.timeline.batch_wait_s == 0
-        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
+        assert [slot.incarnation for slot in client.status().slots] == [1, 1]
         assert reload(pool).stdout == "nothing changed\n"
 
 
@@ -110,7 +110,7 @@ def test_a_wrong_file_is_refused_whole_with_every_reason(pool: PoolProcess) -> N
             client.reload()
         assert client.run("rows", ONE, signature="double")["y"].tolist() == [2.0]
         write(pool)
-        assert client.reload() == {"changes": [], "slots": []}
+        assert client.reload().to_dict() == {"changes": [], "slots": []}
 
 
 def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProcess) -> None:
@@ -125,8 +125,8 @@ def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProc
         f"{pool.config}: [advanced] spin_us: 0 → 5: {end}",
     ]
     with pool.client() as client:
-        assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]
-        assert "more" not in {model["name"] for model in client.models()}
+        assert [slot.lanes for slot in client.status().slots] == [2, 2]
+        assert "more" not in {model.name for model in client.models()}
 
 
 def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_path: Path) -> None:
@@ -139,19 +139,19 @@ def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_pa
         )
         return stub_config(devices="[0, 1]", models=models)
 
-    def placed() -> list[list[str]]:
-        return [slot["models"] for slot in client.status()["slots"]]
+    def placed() -> list[tuple[str, ...]]:
+        return [slot.models for slot in client.status().slots]
 
     with pool_process(text("5GiB"), FakeNvml(tmp_path).environ) as pool, pool.client() as client:
-        assert placed() == [["a"], ["b", "c"]]
+        assert placed() == [("a",), ("b", "c")]
         pool.config.write_text(text("13GiB").replace("@endpoint@", pool.endpoint))
-        assert [change["key"] for change in client.reload()["changes"]] == ["[[model]] b device_memory"]
-        assert placed() == [["a"], ["b", "c"]]
+        assert [change.key for change in client.reload().changes] == ["[[model]] b device_memory"]
+        assert placed() == [("a",), ("b", "c")]
         with asked_all_the_time(pool, "c"), asked_all_the_time(pool, "b"), asked_all_the_time(pool, "a"):
             pool.config.write_text(text("14GiB").replace("@endpoint@", pool.endpoint))
             found = reload(pool, "--wait")
             assert (found.returncode, found.stderr) == (0, "")
-            assert placed() == [["a", "c"], ["b"]]
+            assert placed() == [("a", "c"), ("b",)]
 
 
 @pytest.mark.promise(2)
@@ -198,9 +198,9 @@ def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProce
     eventually(lambda: len(pool.workers()) == 2)  # the last one may still be leaving
     assert not set(before) & set(pool.workers())
     with pool.client() as client:
-        slots = client.status()["slots"]
-        assert [(slot["incarnation"], slot["lanes"]) for slot in slots] == [(2, 3), (2, 3)]
-        assert {model["path"] for model in client.models() if model["name"] == "rows"} == {"stub:rows?run_ms=6"}
+        slots = client.status().slots
+        assert [(slot.incarnation, slot.lanes) for slot in slots] == [(2, 3), (2, 3)]
+        assert {model.path for model in client.models() if model.name == "rows"} == {"stub:rows?run_ms=6"}
 
 
 def test_workers_that_do_not_come_up_are_not_tried_everywhere(pool: PoolProcess) -> None:
@@ -209,12 +209,12 @@ def test_workers_that_do_not_come_up_are_not_tried_everywhere(pool: PoolProcess)
     assert found.returncode == 1
     assert "slot 0 did not start with the new settings and returns to the former ones" in found.stderr
     with pool.client() as client:
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
-        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
+        eventually(lambda: all(slot.state == "READY" for slot in client.status().slots))
+        assert [slot.incarnation for slot in client.status().slots] == [1, 1]
         for slot in (0, 1):
             assert client.run("rows", ONE, signature="double", device=f"slot:{slot}")["y"].tolist() == [2.0]
         write(pool)
-        assert client.reload()["slots"] == [], "all have what the file says again"
+        assert client.reload().slots == (), "all have what the file says again"
 
 
 def test_many_who_ask_at_once_are_all_answered(pool: PoolProcess) -> None:
@@ -256,7 +256,7 @@ def test_it_is_asked_at_the_local_endpoint_only() -> None:
     with pool_process(stub_config(f'listen = ["{endpoint}"]')), Client(endpoint) as client:
         with pytest.raises(errors.PoolError, match="only at the local endpoint"):
             client.reload()
-        assert client.status()["state"] == "SERVING"
+        assert client.status().state == "SERVING"
 
 
 def test_a_programs_own_pool_reloads_its_file(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_programs_own_pool_reloads_its_file(tmp_path: Path) -> None:
     config.write_text(text)
     with start(config) as running:
         config.write_text(text + 'batch_wait = "1ms"\n')
-        assert [change["key"] for change in running.reload()["changes"]] == ["[[model]] rows batch_wait"]
+        assert [change.key for change in running.reload().changes] == ["[[model]] rows batch_wait"]
     given = {"pool": {"devices": ["cpu"]}, "model": [{"name": "m", "path": "stub:echo"}]}
     with start(given) as running, pytest.raises(errors.PoolError, match="there is no file to read again"):
         running.reload()

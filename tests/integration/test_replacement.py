@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from pool import errors
+from pool.wire.records import Beside, Slot
 from support.commands import command_line, run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import alive, eventually
+from support.processes import alive, eventually, pid_of
 
 pytestmark = pytest.mark.replacement
 
@@ -63,10 +64,9 @@ class Load:
             self._thread.join(40)
 
 
-def the_slot(pool: PoolProcess) -> dict[str, object]:
+def the_slot(pool: PoolProcess) -> Slot:
     with pool.client() as client:
-        found: dict[str, object] = client.status()["slots"][0]
-        return found
+        return client.status().slots[0]
 
 
 def test_a_rolling_restart_of_the_only_slot_keeps_nobody_waiting() -> None:
@@ -81,7 +81,7 @@ def test_a_rolling_restart_of_the_only_slot_keeps_nobody_waiting() -> None:
         assert max(load.answers) < LOAD_S, "the load was waited for"
         (worker,) = pool.workers()
         slot = the_slot(pool)
-        assert (slot["pid"], slot["incarnation"], slot["replacement"], slot["leaving"]) == (worker, 2, None, [])
+        assert (pid_of(slot), slot.incarnation, slot.replacement, slot.leaving) == (worker, 2, None, ())
         assert "gets ready beside its worker: a CPU has room for both" in pool.text()
 
 
@@ -89,16 +89,17 @@ def test_it_is_seen_while_it_gets_ready() -> None:
     with pool_process(config()) as pool:
         with pool.client() as client:
             client.restart(0)
-            seen: list[dict[str, object]] = []
+            seen: list[Beside] = []
 
             def loads() -> bool:
-                seen.append(client.status()["slots"][0]["replacement"] or {})
-                return seen[-1].get("state") == "LOADING" and str(seen[-1]["doing"]).startswith("loading rows for")
+                if (replacement := client.status().slots[0].replacement) is not None:
+                    seen.append(replacement)
+                return bool(seen) and seen[-1].state == "LOADING" and seen[-1].doing.startswith("loading rows for")
 
             eventually(loads)
-            assert (seen[-1]["incarnation"], seen[-1]["pid"] in pool.workers()) == (2, True)
+            assert (seen[-1].incarnation, seen[-1].pid in pool.workers()) == (2, True)
         assert len(pool.workers()) == 2
-        eventually(lambda: the_slot(pool)["incarnation"] == 2)
+        eventually(lambda: the_slot(pool).incarnation == 2)
 
 
 def test_never_means_that_the_worker_goes_first() -> None:
@@ -134,7 +135,7 @@ def test_a_restart_whose_replacement_fails_says_so() -> None:
             text=True,
         )
         eventually(lambda: len(pool.workers()) == 2)
-        (replacement,) = set(pool.workers()) - {the_slot(pool)["pid"]}
+        (replacement,) = set(pool.workers()) - {the_slot(pool).pid}
         os.kill(replacement, signal.SIGKILL)
         _, complaint = restart.communicate(timeout=30)
         assert restart.returncode == 1
@@ -148,10 +149,10 @@ def test_a_worker_that_dies_is_followed_by_the_replacement_that_is_under_way() -
             with pool.client() as client:
                 client.restart(0)
             eventually(lambda: len(pool.workers()) == 2)
-            former = the_slot(pool)["pid"]
+            former = the_slot(pool).pid
             assert isinstance(former, int)
             os.kill(former, signal.SIGKILL)
-            eventually(lambda: the_slot(pool)["state"] == "READY" and the_slot(pool)["incarnation"] == 2)
+            eventually(lambda: the_slot(pool).state == "READY" and the_slot(pool).incarnation == 2)
         assert not load.wrong
         assert len(pool.workers()) == 1
 
@@ -181,6 +182,6 @@ def test_the_only_worker_of_a_model_is_recycled_under_load() -> None:
     with pool_process(config(rest="[recycle]\njobs = 100\n")) as pool:
         load = Load(pool)
         with load.on():
-            eventually(lambda: the_slot(pool)["incarnation"] == 2, 40.0)
+            eventually(lambda: the_slot(pool).incarnation == 2, 40.0)
         assert not load.wrong
         assert max(load.answers) < LOAD_S, "the load was waited for"

@@ -14,7 +14,7 @@ import pytest
 from pool import errors
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import alive, eventually
+from support.processes import alive, eventually, pid_of
 
 pytestmark = pytest.mark.replacement
 
@@ -78,16 +78,16 @@ def test_all_workers_are_replaced_one_after_the_other_and_no_job_is_lost(pool: P
     assert not set(before) & set(after)
     assert not [pid for pid in before if alive(pid)]
     with pool.client() as client:
-        assert [slot["incarnation"] for slot in client.status()["slots"]] == [2, 2]
+        assert [slot.incarnation for slot in client.status().slots] == [2, 2]
 
 
 def test_what_runs_is_finished_first(pool: PoolProcess) -> None:
     with pool.client() as client:
         futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
-        eventually(lambda: sum(slot["busy_lanes"] for slot in client.status()["slots"]) == 4)
+        eventually(lambda: sum(slot.busy_lanes for slot in client.status().slots) == 4)
         assert client.restart(0) == 2
         assert [future.exception(20) for future in futures] == [None] * 4
-        eventually(lambda: [slot["incarnation"] for slot in client.status()["slots"]] == [2, 1])
+        eventually(lambda: [slot.incarnation for slot in client.status().slots] == [2, 1])
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_what_cannot_be_is_said_in_one_line(
 def test_a_slot_that_was_given_up_serves_again() -> None:
     with pool_process(stub_config(models=MODELS, rest="[restart]\nintensity = 1")) as pool, pool.client() as client:
         for _ in range(2):
-            eventually(lambda: client.status()["slots"][0]["state"] == "READY")
-            os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
-            eventually(lambda: client.status()["slots"][0]["state"] != "READY")
-        eventually(lambda: client.status()["slots"][0]["state"] == "FATAL")
+            eventually(lambda: client.status().slots[0].state == "READY")
+            os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
+            eventually(lambda: client.status().slots[0].state != "READY")
+        eventually(lambda: client.status().slots[0].state == "FATAL")
         found = restart(pool, "0")
         assert found.returncode == 0, found.stderr
         assert re.fullmatch(r"slot 0 cpu:0: READY, pid \d+, incarnation 3\n", found.stdout)
@@ -122,11 +122,11 @@ def test_a_slot_that_was_given_up_serves_again() -> None:
 def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         futures = [client.submit("faults", 0.3, signature="sleep") for _ in range(8)]
-        eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
+        eventually(lambda: all(slot.busy_lanes == 2 for slot in client.status().slots))
         done = run_command(pool, "drain", "0")
         assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool restart 0` brings it back\n"), done
         assert len({int(future.result(20)["pid"]) for future in futures}) == 2
-        assert client.status()["slots"][0]["pid"] is None
+        assert client.status().slots[0].pid is None
         assert client.run("echo", 1.0)["x"] == 1.0
         again = run_command(pool, "drain", "0")
         assert (again.returncode, again.stderr) == (
@@ -141,7 +141,7 @@ def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> No
 def test_a_worker_that_has_done_its_jobs_is_recycled_under_load() -> None:
     with pool_process(stub_config(rest="[recycle]\njobs = 200\n")) as pool, pool.client() as client:
         sent, began = 0, time.monotonic()
-        while "[recycle] jobs" not in pool.text() or client.status()["slots"][0]["incarnation"] == 1:
+        while "[recycle] jobs" not in pool.text() or client.status().slots[0].incarnation == 1:
             values = [float(sent + n) for n in range(50)]
             assert [float(answer["x"]) for answer in client.map("echo", values, timeout=20)] == values
             sent += 50

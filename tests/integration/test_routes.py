@@ -85,7 +85,7 @@ def test_who_takes_the_ids_that_libzmq_gives_in_every_start_does_not_end_the_poo
 
         def said() -> int:
             status = client.status()
-            return sum((*status["refused"].values(), *status["dropped"].values()))
+            return sum((*status.refused.values(), *status.dropped.values()))
 
         before = said()
         endpoint = f"{pool.endpoint}{which}"
@@ -132,6 +132,6 @@ def test_clients_are_shown_by_small_numbers_that_stay(pool: PoolProcess) -> None
     with pool.client() as one, pool.client() as other:
         for client in (one, other, one):
             client.run("echo", 1.0)
-        newest = [job["client"] for job in one.explain()["jobs"][:3]]
+        newest = [job.client for job in one.explain().jobs[:3]]
         assert newest[0] == newest[2] != newest[1]
         assert 0 < max(newest) < 1000

@@ -80,12 +80,12 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 def occupy(client: Client, seconds: float) -> None:
     """Gives the only lane something to do, and returns once it does it."""
     client.submit("faults", seconds, signature="sleep")
-    eventually(lambda: client.status()["slots"][0]["busy_lanes"] == 1)
+    eventually(lambda: client.status().slots[0].busy_lanes == 1)
 
 
 def waiting(client: Client, jobs: int) -> None:
     """Returns once so many jobs wait or run."""
-    eventually(lambda: client.status()["queue"]["jobs"] == jobs)
+    eventually(lambda: client.status().queue.jobs == jobs)
 
 
 def floats(*values: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
@@ -179,7 +179,7 @@ def test_views_of_a_shared_batch_are_each_client_s_own(held: PoolProcess, hold: 
         with hold.occupied(client, "hold"):
             one = client.submit("rows", floats(1, 2), signature="view")
             two = other.submit("rows", floats(3), signature="view")
-            eventually(lambda: client.status()["queue"]["jobs"] == 3)
+            eventually(lambda: client.status().queue.jobs == 3)
         assert one.result()["column"].tolist() == [[1], [2]]
         assert two.result()["column"].tolist() == [[3]]
         assert one.result()["same"].tolist() == [1, 2]
@@ -195,7 +195,7 @@ def test_stateful_jobs_are_never_batched(held: PoolProcess, hold: Ledger, model:
     with held.client() as client:
         with hold.occupied(client, "hold"):
             futures = [client.submit(model, {"n": [1]}, signature="gated") for _ in range(5)]
-            eventually(lambda: client.status()["queue"]["jobs"] == 6)
+            eventually(lambda: client.status().queue.jobs == 6)
         assert [future.result()["total"].tolist() for future in futures] == [[1], [2], [3], [4], [5]]
         assert [future.timeline.batch_rows for future in futures if future.timeline is not None] == [together] * 5
 
@@ -245,7 +245,7 @@ def test_batch_wait_never_costs_a_deadline(client: Client) -> None:
 def test_a_deadline_behind_a_long_job_is_answered_at_the_deadline(client: Client, ledger: Ledger) -> None:
     """Triton #7512: the answer came when the device was free again."""
     with ledger.occupied(client, "told") as long:
-        before = client.status()["slots"][0]["jobs_done"]
+        before = client.status().slots[0].jobs_done
         # The pool says so: the client gives up by itself two seconds later, and in other words.
         with pytest.raises(errors.DeadlineExceeded, match="the timeout ended in the queue"):
             client.run("rows", floats(1), signature="double", timeout=1.0)
@@ -253,11 +253,11 @@ def test_a_deadline_behind_a_long_job_is_answered_at_the_deadline(client: Client
     assert long.result(20)
     assert long.timeline is not None
     expired = client.explain(long.timeline.job + 1)
-    assert (expired["state"], expired["runs"]) == ("EXPIRED", 0)
-    assert float(expired["history"][-1].partition(" s EXPIRED")[0]) >= round(expired["timeout_s"], 3), "not too early"
+    assert (expired.state, expired.runs) == ("EXPIRED", 0)
+    assert float(expired.history[-1].partition(" s EXPIRED")[0]) >= round(expired.timeout_s or 0.0, 3), "not too early"
     # The expired job did not reach the device: nothing follows the long one.
     assert client.run("rows", floats(1), signature="double")["batch"].tolist() == [1]
-    assert client.status()["slots"][0]["jobs_done"] == before + 2
+    assert client.status().slots[0].jobs_done == before + 2
 
 
 def test_a_job_that_cannot_make_it_is_refused_at_once_with_the_time(client: Client, ledger: Ledger) -> None:
@@ -277,14 +277,14 @@ def test_a_job_that_cannot_make_it_is_refused_at_once_with_the_time(client: Clie
 
 def test_a_cancelled_job_never_runs(client: Client, ledger: Ledger) -> None:
     with ledger.occupied(client, "told"):
-        before = client.status()["slots"][0]["jobs_done"]
+        before = client.status().slots[0].jobs_done
         futures = [client.submit("rows", floats(n), signature="double") for n in range(20)]
         waiting(client, 1 + 20)
         assert all(future.cancel() for future in futures)
         last = client.submit("rows", floats(7), signature="double")
         waiting(client, 1 + 1)
     assert last.result()["batch"].tolist() == [1]
-    assert client.status()["slots"][0]["jobs_done"] == before + 2
+    assert client.status().slots[0].jobs_done == before + 2
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_one_client_s_flood_does_not_hold_up_another(pool: PoolProcess, ledger: 
 
 def test_a_pinned_job_runs_where_it_is_asked_to() -> None:
     with pool_process(stub_config(models=ROWS)) as pool, pool.client() as client:
-        slots = {slot["slot"]: slot["pid"] for slot in client.status()["slots"]}
+        slots = {slot.slot: slot.pid for slot in client.status().slots}
         for number, pid in slots.items():
             for name in (f"slot:{number}", f"cpu:{number}"):
                 futures = [client.submit("rows", np.array([0.01]), signature="sleep", device=name) for _ in range(5)]

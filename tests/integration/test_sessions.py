@@ -12,7 +12,7 @@ import pytest
 
 from pool import Client, errors
 from support.pool_process import PoolProcess
-from support.processes import eventually, freeze
+from support.processes import eventually, freeze, pid_of
 from workers.sessions import LEASE_S
 
 CONFIG = """
@@ -48,18 +48,13 @@ def pool() -> Iterator[PoolProcess]:
 def client(pool: PoolProcess) -> Iterator[Client]:
     with Client(pool.endpoint) as client:
         yield client
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+        eventually(lambda: all(slot.state == "READY" for slot in client.status().slots))
 
 
 def home(client: Client) -> int:
-    (found,) = [model["scheduling"]["affinity"] for model in client.models() if model["name"] == "counter"]
+    (found,) = [model.scheduling.affinity for model in client.models() if model.name == "counter"]
     assert isinstance(found, int)
     return found
-
-
-def pid_of(client: Client, slot: int) -> int:
-    pid: int = client.status()["slots"][slot]["pid"]
-    return pid
 
 
 def test_a_run_takes_and_gives_what_it_names(client: Client) -> None:
@@ -105,7 +100,7 @@ def test_a_run_that_may_have_written_is_lost_with_its_worker(client: Client) -> 
     session = client.session("counter")
     session.run(TOTAL, {N: 5})
     slot = home(client)
-    freeze(pid_of(client, slot))
+    freeze(pid_of(client.status().slots[slot]))
     failed: list[BaseException] = []
 
     def add() -> None:
@@ -116,8 +111,8 @@ def test_a_run_that_may_have_written_is_lost_with_its_worker(client: Client) -> 
 
     thread = threading.Thread(target=add)
     thread.start()
-    eventually(lambda: any(job["state"] == "LEASED" for job in client.explain()["jobs"]))
-    os.kill(pid_of(client, slot), signal.SIGKILL)
+    eventually(lambda: any(job.state == "LEASED" for job in client.explain().jobs))
+    os.kill(pid_of(client.status().slots[slot]), signal.SIGKILL)
     thread.join(60)
     assert not thread.is_alive(), client.explain()
     (error,) = failed
@@ -159,7 +154,7 @@ def test_a_private_session_dropped_without_close_makes_room_too(client: Client) 
 def test_a_private_session_is_lost_with_its_worker(client: Client) -> None:
     session = client.session("counter", private=True, device="slot:1")
     assert session.run(TOTAL, {N: 5}) == 5
-    os.kill(pid_of(client, 1), signal.SIGKILL)
+    os.kill(pid_of(client.status().slots[1]), signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(errors.WorkerLost) as caught:
             session.run(TOTAL, {N: 5})

@@ -15,9 +15,10 @@ import pytest
 
 from integration.run_ledger import Ledger
 from pool import Client, errors
+from pool.wire.records import Slot
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually, freeze
+from support.processes import eventually, freeze, pid_of
 
 CLIENT_MAX = 40
 ECHO = '[[model]]\nname = "echo"\npath = "stub:echo"\n'
@@ -38,14 +39,14 @@ def events(pool: PoolProcess) -> list[dict[str, Any]]:
     return [json.loads(line) for line in pool.text().splitlines()]
 
 
-def slot_of(client: Client, number: int = 0) -> dict[str, Any]:
-    return dict(client.status()["slots"][number])
+def slot_of(client: Client, number: int = 0) -> Slot:
+    return client.status().slots[number]
 
 
-def await_ready(client: Client, incarnation: int, number: int = 0) -> dict[str, Any]:
+def await_ready(client: Client, incarnation: int, number: int = 0) -> Slot:
     def there() -> bool:
         slot = slot_of(client, number)
-        return slot["state"] == "READY" and slot["incarnation"] >= incarnation
+        return slot.state == "READY" and slot.incarnation >= incarnation
 
     eventually(there, 40, lambda: slot_of(client, number))
     return slot_of(client, number)
@@ -79,7 +80,7 @@ def test_a_heavier_model_has_more_of_the_device(bounded: PoolProcess, runs: Ledg
         with runs.occupied(third, "gate"):
             futures = [one.submit("light", n, signature="add", timeout=60.0) for n in light]
             futures += [other.submit("heavy", n, signature="add", timeout=60.0) for n in heavy]
-            eventually(lambda: third.status()["queue"]["jobs"] == 1 + 2 * CLIENT_MAX)
+            eventually(lambda: third.status().queue.jobs == 1 + 2 * CLIENT_MAX)
         for future in futures:
             future.result()
     ran = runs.started()[before + 1 :]
@@ -113,10 +114,10 @@ def test_a_job_without_a_timeout_has_that_of_the_queue(bounded: PoolProcess, run
 def test_as_many_attempts_as_are_allowed_and_as_many_files_as_are_kept(bounded: PoolProcess) -> None:
     with bounded.client() as client:
         for status in (31, 32, 33):  # not the same job: that would be refused without a run
-            before = slot_of(client)["incarnation"]
+            before = slot_of(client).incarnation
             killer = client.submit("faults", status, signature="exit", timeout=60.0)
             assert isinstance(killer.exception(30), errors.Quarantined)
-            assert await_ready(client, before + 1)["incarnation"] == before + 1, "one attempt, one death"
+            assert await_ready(client, before + 1).incarnation == before + 1, "one attempt, one death"
     reports = list(bounded.state.rglob("*-slot0-*.json"))
     assert (len(list(bounded.state.rglob("*.job"))), len(reports)) == (1, 2), reports
 
@@ -143,10 +144,10 @@ def test_a_slot_that_is_needed_is_not_restarted_until_another_is_there(three: Po
     """One slot is away for as long as its job runs; without the bound the next would go beside it."""
     with three.client() as client:
         with told.occupied(client, "told"):
-            (away,) = [slot["slot"] for slot in client.status()["slots"] if slot["busy_lanes"]]
+            (away,) = [slot.slot for slot in client.status().slots if slot.busy_lanes]
             needed = (away + 1) % 3
             back = client.restart(away)
-            eventually(lambda: slot_of(client, away)["state"] == "DRAINING")
+            eventually(lambda: slot_of(client, away).state == "DRAINING")
             wanted = client.restart(needed, rolling=True)
         await_ready(client, back, away)
         await_ready(client, wanted, needed)
@@ -164,16 +165,16 @@ def test_a_model_is_loaded_and_unloaded_without_a_wait(three: PoolProcess, told:
     with three.client() as client:
         done = run_command(three, "load", "endless", "stub:load-hang", "--no-wait")
         assert (done.returncode, done.stderr) == (0, "")
-        eventually(lambda: any(slot["state"] == "LOADING" for slot in client.status()["slots"]), 20, client.status)
+        eventually(lambda: any(slot.state == "LOADING" for slot in client.status().slots), 20, client.status)
         done = run_command(three, "unload", "endless", "--no-wait")
         assert (done.returncode, done.stderr) == (0, "")
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40, client.status)
+        eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 40, client.status)
         with told.occupied(client, "told") as running:
             done = run_command(three, "unload", "told", "--no-wait")
             assert (done.returncode, done.stderr) == (0, "")
             assert not running.done()
         assert running.result(30)["total"].tolist() == [-1]
-        eventually(lambda: "told" not in [model["name"] for model in client.models()], 40)
+        eventually(lambda: "told" not in [model.name for model in client.models()], 40)
 
 
 # --- [health], [restart] period, [recycle] age, `start --verbose`
@@ -206,15 +207,15 @@ def test_deaths_that_lie_further_apart_than_the_period_give_no_slot_up(watched: 
     with watched.client() as client:
         for _ in range(3):
             slot = slot_of(client)
-            os.kill(slot["pid"], signal.SIGKILL)
-            await_ready(client, slot["incarnation"] + 1)
+            os.kill(pid_of(slot), signal.SIGKILL)
+            await_ready(client, slot.incarnation + 1)
 
 
 def test_an_idle_worker_may_be_silent_for_as_long_as_its_key_says(watched: PoolProcess) -> None:
     with watched.client() as client:
         slot = slot_of(client)
-        freeze(slot["pid"])
-        await_ready(client, slot["incarnation"] + 1)
+        freeze(pid_of(slot))
+        await_ready(client, slot.incarnation + 1)
     (line,) = [line for line in watched.text().splitlines() if "silent_after" in line and "event=slot_backoff" in line]
     (silent_s,) = re.findall(r"gave no sign of life for (\d+) s \(\[health\] silent_after\)\"", line)
     assert int(silent_s) >= 5
@@ -223,7 +224,7 @@ def test_an_idle_worker_may_be_silent_for_as_long_as_its_key_says(watched: PoolP
 def test_a_worker_that_has_served_for_long_is_replaced() -> None:
     with pool_process(stub_config("", '["cpu"]', ECHO, '[recycle]\nage = "1s"\n')) as pool, pool.client() as client:
         first = slot_of(client)
-        await_ready(client, first["incarnation"] + 1)
+        await_ready(client, first.incarnation + 1)
         assert client.run("echo", 1.0)["x"] == 1.0
         assert "([recycle] age)" in pool.text()
         assert "BACKOFF" not in pool.whole_log(), "its replacement was there"

@@ -11,7 +11,7 @@ import pytest
 from pool import AsyncClient
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 MODELS = """
 [[model]]
@@ -40,9 +40,9 @@ def pid(client: object, model: str, device: str | None = None) -> int:
 
 def test_each_is_a_process_of_its_own_with_a_number_and_the_name_of_the_device(pool: PoolProcess) -> None:
     with pool.client() as client:
-        slots = client.status()["slots"]
-        assert [(slot["device"], slot["models"]) for slot in slots] == [("cpu:0", ["a"])] * 2 + [("cpu:0", ["b"])] * 2
-        pids = [slot["pid"] for slot in slots]
+        slots = client.status().slots
+        assert [(slot.device, slot.models) for slot in slots] == [("cpu:0", ("a",))] * 2 + [("cpu:0", ("b",))] * 2
+        pids = [pid_of(slot) for slot in slots]
         assert sorted(pids) == pool.workers()
         assert [pid(client, model, f"slot:{number}") for number, model in enumerate("aabb")] == pids
         assert pid(client, "b", "cpu:0") in pids[2:]
@@ -63,22 +63,22 @@ def test_a_worker_is_asked_what_it_runs_where(pool: PoolProcess) -> None:
 
 def test_a_worker_that_dies_takes_none_of_the_others_along(pool: PoolProcess) -> None:
     with pool.client() as client:
-        before = [slot["pid"] for slot in client.status()["slots"]]
+        before = [pid_of(slot) for slot in client.status().slots]
         os.kill(before[0], signal.SIGKILL)
         assert pid(client, "a") == before[1]
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
-        after = [slot["pid"] for slot in client.status()["slots"]]
+        eventually(lambda: all(slot.state == "READY" for slot in client.status().slots))
+        after = [slot.pid for slot in client.status().slots]
         assert (after[1:], after[0] != before[0]) == (before[1:], True)
 
 
 def test_an_override_that_changes_replaces_its_workers_alone(pool: PoolProcess) -> None:
     with pool.client() as client:
-        before = [slot["incarnation"] for slot in client.status()["slots"]]
+        before = [slot.incarnation for slot in client.status().slots]
         pool.config.write_text(config(2).replace("@endpoint@", pool.endpoint))
         found = run_command(pool, "reload", "--wait")
         assert found.stdout.splitlines() == [
             '[[model]] a tensorflow: {"inter_op_parallelism_threads": 1} → {"inter_op_parallelism_threads": 2}',
             "slots 0, 1 get new workers, one after the other",
         ], found.stderr
-        after = [slot["incarnation"] for slot in client.status()["slots"]]
+        after = [slot.incarnation for slot in client.status().slots]
         assert [more > fewer for fewer, more in zip(before, after, strict=True)] == [True, True, False, False]

@@ -22,7 +22,7 @@ from pool.client import shared_memory as client_memory
 from pool.wire.lent import LENT_BYTES
 from support.at_line import AtLine, interrupt
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 pytestmark = pytest.mark.memory
 
@@ -75,7 +75,7 @@ def own_pool() -> Iterator[PoolProcess]:
 
 
 def lent_bytes(client: Client) -> int:
-    return int(client.status()["lent_bytes"])
+    return int(client.status().lent_bytes)
 
 
 def memory_files(pid: int) -> int:
@@ -488,7 +488,7 @@ class Walker:
 
 
 def serving(client: Client) -> set[int]:
-    return {slot["pid"] for slot in client.status()["slots"] if slot["state"] == "READY"}
+    return {pid_of(slot) for slot in client.status().slots if slot.state == "READY"}
 
 
 def walk(pool: PoolProcess, seed: int, deaths: int = 0) -> None:

@@ -55,7 +55,7 @@ def test_answers_in_pieces_that_nobody_reads_fill_no_memory() -> None:
             dealer.send_multipart(framed(asked, instance, payload))
             told = polite.status()  # in turn with the pool, so that most jobs find room
             most = max(most, rss_bytes(pool.pid))
-            unread = max(unread, told["unread_bytes"])
+            unread = max(unread, told.unread_bytes)
         # What waits to run, and what is not read, libzmq's part with it; and as much again for what the allocator
         # keeps. It was 164 MiB while libzmq's part was counted in messages.
         assert most - before < 4 * CREDIT

@@ -9,7 +9,7 @@ import pytest
 
 from pool import Client, errors
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 MODELS = """
 [[model]]
@@ -42,7 +42,7 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def home(client: Client, model: str) -> int:
-    (found,) = [each["scheduling"]["affinity"] for each in client.models() if each["name"] == model]
+    (found,) = [each.scheduling.affinity for each in client.models() if each.name == model]
     assert isinstance(found, int)
     return found
 
@@ -64,8 +64,8 @@ def test_who_says_that_it_does_not_matter_has_a_counter_in_each_worker(client: C
     pids = [client.submit("each", 1, signature="add", device=f"slot:{slot}") for slot in (0, 1)]
     assert [int(future.result()["total"]) for future in pids] == [1, 1]
     assert max(counted(client, "each")) < 202
-    (model,) = [each for each in client.models() if each["name"] == "each"]
-    assert (model["stateful"], model["scheduling"]["affinity"]) == (False, None)
+    (model,) = [each for each in client.models() if each.name == "each"]
+    assert (model.stateful, model.scheduling.affinity) == (False, None)
 
 
 def test_broadcast_reaches_the_variables_of_each_worker(client: Client) -> None:
@@ -80,11 +80,11 @@ def test_broadcast_reaches_the_variables_of_each_worker(client: Client) -> None:
 def test_the_state_goes_with_its_worker_and_the_next_one_begins_anew(client: Client, pool: PoolProcess) -> None:
     client.run("kept", 7, signature="add")
     slot = home(client, "kept")
-    os.kill(client.status()["slots"][slot]["pid"], signal.SIGKILL)
+    os.kill(pid_of(client.status().slots[slot]), signal.SIGKILL)
     eventually(lambda: home(client, "kept") != slot)
     assert int(client.run("kept", 5, signature="add")["total"]) == 5
     pool.await_log(f"writes state, which was lost with slot {slot} incarnation 1")  # its thread may be late
-    eventually(lambda: all(each["state"] == "READY" for each in client.status()["slots"]))
+    eventually(lambda: all(each.state == "READY" for each in client.status().slots))
     assert int(client.run("kept", 5, signature="add")["total"]) == 10, "and keeps to it"
 
 
@@ -93,7 +93,7 @@ def test_a_job_that_may_have_counted_is_not_run_again(client: Client, pool: Pool
     with pytest.raises(errors.WorkerLost) as raised:
         client.run("kept", {"signal": 9, "marker": str(marker)}, signature="kill_once")
     assert not raised.value.retryable
-    eventually(lambda: all(each["state"] == "READY" for each in client.status()["slots"]))
+    eventually(lambda: all(each.state == "READY" for each in client.status().slots))
 
 
 def test_a_restart_loses_what_was_written_and_no_job(client: Client, pool: PoolProcess) -> None:
@@ -102,6 +102,6 @@ def test_a_restart_loses_what_was_written_and_no_job(client: Client, pool: PoolP
     incarnation = client.restart(slot)
     futures += [client.submit("counter", 1, signature="add") for _ in range(20)]
     assert len([future.result() for future in futures]) == 40
-    eventually(lambda: client.status()["slots"][slot]["incarnation"] == incarnation)
+    eventually(lambda: client.status().slots[slot].incarnation == incarnation)
     assert int(client.run("counter", 0, signature="add")["total"]) <= 40
     pool.await_log(f"model counter writes state, which was lost with slot {slot}")

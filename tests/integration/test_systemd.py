@@ -11,7 +11,7 @@ import pytest
 from integration.service_manager import Manager
 from pool import errors
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually, state
+from support.processes import eventually, pid_of, state
 
 WATCHDOG_S = 0.6
 
@@ -39,7 +39,7 @@ def test_the_manager_hears_of_the_start_each_loss_and_the_end(manager: Manager, 
     assert manager.heard[first_ready]["STATUS"] == "2 of 2 slots serve"
 
     with pool.client() as client:
-        victim = client.status()["slots"][1]["pid"]
+        victim = pid_of(client.status().slots[1])
     os.kill(victim, signal.SIGKILL)
     eventually(lambda: any(status.startswith("1 of 2 slots serve; last: slot 1 ") for status in manager.said("STATUS")))
     eventually(lambda: manager.said("STATUS")[-1].startswith("2 of 2 slots serve; "))

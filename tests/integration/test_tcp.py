@@ -14,7 +14,7 @@ def test_a_remote_client_submits_and_asks_but_does_not_stop_the_pool() -> None:
         assert listening is not None
         with Client(listening[1]) as client:
             assert client.run("echo", 1.0)["x"] == 1.0
-            assert client.status()["pid"] == pool.pid
+            assert client.status().pid == pool.pid
             with pytest.raises(errors.PoolError, match="only at the local endpoint"):
                 client.stop()
             assert client.run("echo", 2.0)["x"] == 2.0

@@ -64,14 +64,14 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 def test_a_path_that_cannot_travel_is_refused(pool: PoolProcess, client: Client, path: str) -> None:
     with pytest.raises(errors.InvalidConfig, match=r"model\[0\]\.path: .* is not UTF-8 text without NULs; rename"):
         client.load("m", path)
-    assert client.status()["pid"] == pool.pid
+    assert client.status().pid == pool.pid
 
 
 def test_from_a_shell(pool: PoolProcess, client: Client) -> None:
     done = run_command(pool, "load", "m", f"./{ODD}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert r"m\udcff' is not UTF-8 text" in done.stderr
-    assert client.status()["pid"] == pool.pid
+    assert client.status().pid == pool.pid
     pool.await_log(r"m\udcff' is not UTF-8 text")
 
 
@@ -83,7 +83,7 @@ def test_names_are_refused(pool: PoolProcess, client: Client, name: str) -> None
         client.unload(name)
     with pytest.raises(errors.InvalidInput, match="is not valid unicode"):
         client.run(name, {"x": [1.0]})
-    assert client.status()["pid"] == pool.pid
+    assert client.status().pid == pool.pid
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_names_are_refused(pool: PoolProcess, client: Client, name: str) -> None
     ],
 )
 def test_an_error_is_told_whatever_its_text(client: Client, text: str, said: str) -> None:
-    (before,) = client.status()["slots"]
+    (before,) = client.status().slots
     with pytest.raises(errors.PoolError, match=said):
         client.run("odd", {"text": [text]}, signature="double")
     assert client.run("odd", {"text": ["good"]}, signature="double")["y"].tolist() == [2.0]
-    (after,) = client.status()["slots"]
-    assert (after["pid"], after["incarnation"]) == (before["pid"], before["incarnation"])
+    (after,) = client.status().slots
+    assert (after.pid, after.incarnation) == (before.pid, before.incarnation)
 
 
 def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert r"m\udcff/m' is not UTF-8 text; rename the folder" in done.stderr
     with start(stub) as embedded:
-        assert embedded.models()[0]["name"] == "m"
+        assert embedded.models()[0].name == "m"
     with pytest.raises(errors.InvalidConfig, match="is not UTF-8 text without NULs"):
         start({"pool": {"devices": ["cpu"]}, "model": [{"name": "m", "path": f"./{ODD}"}]})
 

@@ -11,7 +11,7 @@ import pytest
 from pool import Client, errors
 from support.commands import run_command
 from support.pool_process import pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time, put
 
 pytestmark = pytest.mark.replacement
@@ -34,19 +34,19 @@ def folder(tmp_path: Path) -> Path:
 
 def served(client: Client, model: str = "m") -> list[int]:
     """By the slots that hold it and are READY."""
-    slots = [slot for slot in client.status()["slots"] if model in slot["models"] and slot["state"] == "READY"]
-    return [slot["versions"][model] for slot in slots]
+    slots = [slot for slot in client.status().slots if model in slot.models and slot.state == "READY"]
+    return [slot.versions[model] for slot in slots]
 
 
 def rolled(client: Client, *versions: int, model: str = "m") -> None:
-    eventually(lambda: served(client, model) == list(versions) and not client.status()["rolling_update"]["left"], 40.0)
+    eventually(lambda: served(client, model) == list(versions) and not client.status().rolling_update.left, 40.0)
 
 
 def test_a_new_version_is_served_by_every_slot_and_no_job_fails(folder: Path) -> None:
     with pool_process(config(folder, "m")) as pool, pool.client() as client:
         assert served(client) == [1, 1]
         (model,) = client.models()
-        assert (model["versions"], model["path"]) == ([1], f"stub:files?{folder}/m/1")
+        assert (model.versions, model.path) == ((1,), f"stub:files?{folder}/m/1")
         with asked_all_the_time(pool) as found:
             put(folder / "m", 2)
             rolled(client, 2, 2)
@@ -60,7 +60,7 @@ def test_a_new_version_is_served_by_every_slot_and_no_job_fails(folder: Path) ->
         with pytest.raises(errors.ModelNotFound, match="no version has the label 'stable'"):
             answers(client, version="stable")
         pool.await_log("model m: version 1 → 2, of stub:files?")
-        assert client.models()[0]["versions"] == [2]
+        assert client.models()[0].versions == (2,)
 
 
 def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
             eventually(lambda: found[1.0] > before + 20)
         assert set(found) == {1.0}
         status = client.status()
-        assert status["versions"]["broken"] == [f"stub:files?{folder}/m/2"]
-        assert [slot["incarnation"] for slot in status["slots"]] == [1, 1]
+        assert status.versions.broken == (f"stub:files?{folder}/m/2",)
+        assert [slot.incarnation for slot in status.slots] == [1, 1]
         assert pool.text().count("version 1 → 2") == 1, "it is tried once"
         waits = run_command(pool, "reload", "--wait")
         assert waits.returncode == 1
@@ -84,7 +84,7 @@ def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
         # Files that change are a reason to try again.
         (folder / "m" / "2" / "saved_model.pb").write_text("tell?n=2")
         rolled(client, 2, 2)
-        assert client.status()["versions"]["broken"] == []
+        assert client.status().versions.broken == ()
 
 
 def test_a_version_that_only_the_second_slot_cannot_load_is_taken_back(folder: Path) -> None:
@@ -131,9 +131,9 @@ def test_a_worker_that_dies_during_the_switch_costs_no_version_and_no_job(folder
     with pool_process(config(folder, "m")) as pool, pool.client() as client:
         with asked_all_the_time(pool):
             put(folder / "m", 2, "tell?n=2&load_ms=500")
-            eventually(lambda: any(slot["replacement"] for slot in client.status()["slots"]))
-            slot = next(slot for slot in client.status()["slots"] if slot["replacement"])
-            os.kill(slot["pid"], signal.SIGKILL)
+            eventually(lambda: any(slot.replacement for slot in client.status().slots))
+            slot = next(slot for slot in client.status().slots if slot.replacement)
+            os.kill(pid_of(slot), signal.SIGKILL)
             rolled(client, 2, 2)
         assert answers(client) == 2.0
 
@@ -148,11 +148,11 @@ def test_a_version_that_is_removed_makes_way_and_the_last_one_is_served_on(folde
             shutil.move(folder / "m", folder / "away")
             pool.await_log("cannot be read: No such file or directory; the loaded versions still serve")
             assert served(client) == [1, 1]
-        assert "m" in client.status()["versions"]["troubles"]
+        assert "m" in client.status().versions.troubles
         put(folder / "away", 3)
         shutil.move(folder / "away", folder / "m")
         rolled(client, 3, 3)
-        assert client.status()["versions"]["troubles"] == {}
+        assert client.status().versions.troubles == {}
 
 
 def test_without_a_watch_a_reload_finds_the_new_version(folder: Path) -> None:
@@ -160,6 +160,6 @@ def test_without_a_watch_a_reload_finds_the_new_version(folder: Path) -> None:
         put(folder / "m", 2)
         with asked_all_the_time(pool):
             found = client.reload()
-            assert [change["line"] for change in found["changes"]] == ["[[model]] m version: 1 → 2"]
+            assert [change.line for change in found.changes] == ["[[model]] m version: 1 → 2"]
             rolled(client, 2, 2)
-        assert client.reload()["changes"] == []
+        assert client.reload().changes == ()

@@ -16,7 +16,7 @@ from pool import AsyncClient, Client, errors
 from pool.client.futures import JobFuture
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time, put
 
 pytestmark = pytest.mark.replacement
@@ -47,15 +47,15 @@ def reload(pool: PoolProcess, text: str) -> "list[str]":
     return found.stdout.splitlines()
 
 
-def named(client: Client) -> dict[str, tuple[list[str], bool]]:
+def named(client: Client) -> dict[str, tuple[tuple[str, ...], bool]]:
     """Of each version its labels, and whether it is what jobs get that name none."""
-    return {each["name"]: (each["labels"], each["default"]) for each in client.models()}
+    return {each.name: (each.labels, each.default) for each in client.models()}
 
 
 def are_with_the_pool(jobs: Sequence[JobFuture], client: Client, name: str) -> bool:
     """None of them is still on its way. The client is asked first: an answer that comes meanwhile makes it no."""
     left = sum(not job.done() for job in jobs)
-    return bool(left == next(each for each in client.models() if each["name"] == name)["scheduling"]["unanswered_jobs"])
+    return bool(left == next(each for each in client.models() if each.name == name).scheduling.unanswered_jobs)
 
 
 def test_jobs_reach_the_version_that_they_name(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_jobs_reach_the_version_that_they_name(folder: Path) -> None:
         assert {float(each["y"][0]) for each in client.map("m", [ROW] * 20, version=1)} == {1.0}
         assert {float(each["y"][0]) for each in client.broadcast("m", ROW, version="stable").values()} == {1.0}
         assert set(client.broadcast("m", ROW)) == {0, 1}
-        assert named(client) == {"m@1": (["stable"], False), "m@3": (["canary"], True)}
+        assert named(client) == {"m@1": (("stable",), False), "m@3": (("canary",), True)}
         for unserved, text in [
             (2, "model 'm': version 2 is not served; served: stable = 1, canary = 3"),
             ("old", "model 'm': no version has the label 'old'; served: stable = 1, canary = 3"),
@@ -90,7 +90,7 @@ def test_jobs_reach_the_version_that_they_name(folder: Path) -> None:
         assert json.loads(said.stdout)["outputs"]["y"]["values"] == [1.0], said.stderr
         assert "m@1 (stable)" in run_command(pool, "status").stdout
         assert "m@3  slots 0, 1  canary  without `version`" in run_command(pool, "models").stdout
-        assert client.status()["slots"][0]["versions"] == {"m@1": 1, "m@3": 3}
+        assert client.status().slots[0].versions == {"m@1": 1, "m@3": 3}
 
 
 def test_a_new_version_is_served_beside_the_others_and_becomes_the_default_when_it_is_ready(folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_version_whose_folder_goes_is_unloaded_after_its_jobs(folder: Path) ->
             answers(client, version=2)
         with asked_all_the_time(pool, "m@1"):
             shutil.rmtree(folder / "m" / "3")
-            eventually(lambda: named(client) == {"m@1": ([], True)}, 40.0)
+            eventually(lambda: named(client) == {"m@1": ((), True)}, 40.0)
         assert answers(client) == 1.0
 
 
@@ -132,9 +132,9 @@ def test_a_version_goes_with_the_last_of_its_jobs(folder: Path) -> None:
     with pool_process(text) as pool, pool.client() as client:
         workers = pool.workers()
         job = client.submit("m", {"n": [-1]}, signature="gated", version=2, timeout=60.0)
-        eventually(lambda: client.status()["slots"][0]["doing"].startswith("running"))
+        eventually(lambda: client.status().slots[0].doing.startswith("running"))
         shutil.rmtree(folder / "m" / "2")
-        eventually(lambda: client.status()["rolling_update"]["left"] == [0])
+        eventually(lambda: client.status().rolling_update.left == (0,))
         assert not job.done()
         assert pool.workers() == workers, "it is waited for"
         ledger.open_gate()
@@ -147,14 +147,14 @@ def test_a_broken_version_harms_no_other_and_is_tried_once(folder: Path) -> None
         with asked_all_the_time(pool) as found:
             put(folder / "m", 5, "cannot-load")
             pool.await_log("model m: version 5 failed to load; it is tried again when its files change")
-            eventually(lambda: not client.status()["rolling_update"]["left"], 40.0)
+            eventually(lambda: not client.status().rolling_update.left, 40.0)
             before = found[3.0]
             eventually(lambda: found[3.0] > before + 100)
             put(folder / "m", 4)
             pool.await_log("model m: versions 1, 3, 4 are served")
             eventually(lambda: found[4.0] > 0)
         assert set(found) == {3.0, 4.0}
-        assert client.status()["versions"]["broken"] == [f"stub:files?{folder}/m/5"]
+        assert client.status().versions.broken == (f"stub:files?{folder}/m/5",)
         assert pool.text().count("version 5 failed to load") == 1
         assert [answers(client, version=version) for version in (1, 3, 4)] == [1.0, 3.0, 4.0]
         (folder / "m" / "5" / "saved_model.pb").write_text("tell?n=5")
@@ -207,7 +207,7 @@ def test_from_the_newest_to_several_and_back(folder: Path) -> None:
             assert set(named(client)) == {"m"}
             assert set(found) == {3.0}
             put(folder / "m", 4)
-            eventually(lambda: found[4.0] > 20 and not client.status()["rolling_update"]["left"], 40.0)
+            eventually(lambda: found[4.0] > 20 and not client.status().rolling_update.left, 40.0)
         with pytest.raises(errors.ModelNotFound, match="version 1 is not served; served: 4"):
             answers(client, version=1)
 
@@ -233,8 +233,8 @@ def test_versions_that_do_not_come_up_by_a_reload_leave_what_was_served(folder: 
 
 def test_the_last_versions_are_served_on_from_memory_and_a_death_loses_none(folder: Path) -> None:
     with pool_process(config(folder)) as pool, pool.client() as client, asked_all_the_time(pool):
-        os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40.0)
+        os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
+        eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 40.0)
         assert [answers(client, version=version) for version in (1, 3)] == [1.0, 3.0]
         shutil.move(folder / "m", folder / "away")
         pool.await_log("cannot be read: No such file or directory; the loaded versions still serve")
@@ -257,7 +257,7 @@ def test_versions_that_cannot_be_loaded_at_the_start_are_left_out_and_the_others
             assert (answers(client, version="stable"), answers(client, "n")) == (1.0, 1.0)
             with pytest.raises(errors.ModelNotFound, match="no version has the label 'canary'; served: stable = 1, 3"):
                 answers(client, version="canary")
-            eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40.0)
+            eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 40.0)
         assert "model m: version 6 cannot be loaded, so the pool starts without it: " in pool.text()
 
 

@@ -40,6 +40,7 @@ from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.lent import AnswerSpace, Lent
 from pool.wire.message import Message
 from pool.wire.segment import MemoryRequest
+from pool.wire.signatures import Refused
 from pool.wire.worker_messages import WORKER_MESSAGES, Run
 from simulation.plans import model_info
 from support.asked import Asked, framed
@@ -326,9 +327,9 @@ class House:
         try:
             request_of(what, about)
         except ValueError as error:
-            answer(None, str(error))
+            answer(Refused(str(error)))
         else:
-            answer({"changes": []}, None)
+            answer({"changes": [], "slots": []})
 
     def _prepare(self, event: told.Event, _: float) -> None:
         if isinstance(event, told.WorkerExited):

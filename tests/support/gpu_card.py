@@ -17,6 +17,7 @@ from benchmarks.line_process import LineProcess
 from benchmarks.rounds import Spread, in_turn, ratio
 from pool import Client
 from pool.devices import discover_gpus
+from pool.wire.records import Slot
 from support.gpu_models import IN_FLIGHT
 from support.pool_process import PoolProcess
 from support.processes import eventually
@@ -57,9 +58,8 @@ class Card:
         self._nvml.nvmlShutdown()
 
 
-def slot(client: Client, number: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = client.status()["slots"][number]
-    return found
+def slot(client: Client, number: int = 0) -> Slot:
+    return client.status().slots[number]
 
 
 def started(config: str) -> PoolProcess:

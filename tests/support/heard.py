@@ -42,7 +42,8 @@ def ended_job(client: bytes, number: int, timeline: Timeline) -> Job:
     job = new_job(client, number, timeline.rows)
     job.id, job.deaths, job.gathered_s = timeline.job, timeline.attempts - 1, timeline.batch_wait_s
     started = timeline.queue_s + timeline.batch_wait_s
-    job.ran = (started, timeline.run_s, timeline.fetch_s, timeline.batch_rows, timeline.slot, timeline.device)
+    ran = (timeline.batch_rows, timeline.slot, timeline.device, timeline.version)
+    job.ran = (started, timeline.run_s, timeline.fetch_s, *ran)
     job.ended = started + timeline.feed_s + timeline.run_s + timeline.fetch_s
     job.state = JobState.DONE
     assert job.timeline() == timeline

@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["alive", "children", "eventually", "freeze", "state"]
+from pool.wire.records import Beside, Slot
+
+__all__ = ["alive", "children", "eventually", "freeze", "pid_of", "state"]
+
+
+def pid_of(slot: Slot | Beside) -> int:
+    """Of a worker that is there."""
+    assert slot.pid is not None, slot
+    return slot.pid
 
 
 def eventually(what: Callable[[], bool], timeout_s: float = 20.0, saw: Callable[[], object] | None = None) -> None:

@@ -1,14 +1,14 @@
 """What a pool tells of itself in a state that a test has driven the core to, made by the product's own functions."""
 
-import json
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pool.devices import Device, Reading
 from pool.serve.status import models_status, pool_status, slot_status
+from pool.wire.codec import packed, unpack
+from pool.wire.records import JobHistory, Model, Recent, Slot, Status
 from simulation.driver import Driver
 
-__all__ = ["ABOUT", "history", "models", "slot", "status", "with_values"]
+__all__ = ["ABOUT", "history", "models", "recent", "slot", "status"]
 
 # What the loop adds to the core's status; `integration/test_cli.py` holds the keys against a pool's.
 ABOUT = {
@@ -23,39 +23,36 @@ ABOUT = {
     "chunk_bytes": 0,
     "lent_bytes": 0,
     "dropped": {},
-    "rolling_update": {},
-    "versions": {},
+    "rolling_update": {"left": [], "failure": ""},
+    "versions": {"broken": [], "troubles": {}},
     "failover": {"away": [], "stays": []},
 }
 READ = [Reading(97 << 30, 141 << 30, 0.87, 61)]  # of its GPU
 UUID = "GPU-5f1d4a3e-0000-4000-8000-000000000000"
 
-Plain = TypeVar("Plain")
+Told = TypeVar("Told")
 
 
-def status(driver: Driver, **about: Any) -> dict[str, Any]:
-    return _sent(pool_status(driver.machine, _devices(driver), lambda _: READ, driver.now, with_values(ABOUT, **about)))
+def status(driver: Driver, **about: Any) -> Status:
+    return _sent(Status, pool_status(driver.machine, _devices(driver), lambda _: READ, driver.now, {**ABOUT, **about}))
 
 
-def slot(driver: Driver, number: int) -> dict[str, Any]:
-    return _sent(slot_status(driver.machine, _devices(driver)[number], number, READ, driver.now))
+def slot(driver: Driver, number: int) -> Slot:
+    return _sent(Slot, slot_status(driver.machine, _devices(driver)[number], number, READ, driver.now))
 
 
-def models(driver: Driver) -> list[dict[str, Any]]:
-    return _sent(models_status(driver.machine, (), lambda _: []))
+def models(driver: Driver) -> tuple[Model, ...]:
+    return _sent(tuple[Model, ...], models_status(driver.machine, (), lambda _: [], driver.now))
 
 
-def history(driver: Driver, job: int | None = None) -> dict[str, Any]:
-    """Of one job, or those of late."""
-    found = driver.machine.explain("" if job is None else str(job))
-    assert found is not None
-    return _sent(found)
+def history(driver: Driver, job: int) -> JobHistory:
+    return _sent(JobHistory, driver.machine.explain(str(job)))
 
 
-def with_values(told: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-    """What is told, with other values in places that it has: a place that it has not is a mistake of the test."""
-    assert values.keys() <= told.keys(), sorted(values.keys() - told.keys())
-    return {**told, **values}
+def recent(driver: Driver, deaths: list[dict[str, Any]]) -> Recent:
+    jobs = driver.machine.explain("")
+    assert jobs is not None
+    return _sent(Recent, {**jobs, "deaths": deaths})
 
 
 def _devices(driver: Driver) -> list[Device]:
@@ -64,7 +61,6 @@ def _devices(driver: Driver) -> list[Device]:
     ]
 
 
-def _sent(told: Plain) -> Plain:
+def _sent(kind: type[Told], told: object) -> Told:
     """As it comes out of a client's socket."""
-    sent: Plain = json.loads(json.dumps(told))
-    return sent
+    return unpack(kind, packed(told))

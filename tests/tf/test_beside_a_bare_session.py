@@ -42,7 +42,7 @@ def test_a_pool_and_a_bare_session_take_turns_with_eight_in_flight(tmp_path: Pat
 
 def jobs_done(pool: PoolProcess) -> int:
     with pool.client() as client:
-        return sum(int(slot["jobs_done"]) for slot in client.status()["slots"])
+        return sum(int(slot.jobs_done) for slot in client.status().slots)
 
 
 def test_eight_runs_of_the_bare_side_are_in_flight_at_once() -> None:

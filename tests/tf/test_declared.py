@@ -41,8 +41,8 @@ def test_a_shape_that_does_not_come_is_answered_logged_once_and_in_pool_models(t
         for device in ("cpu:0", "cpu:1", "cpu:0"):
             answer = client.run("m", {"x": np.ones((4, 2), np.float32)}, device=device)
             assert answer["y"].tolist() == [[2.0, 2.0]] * 4
-        eventually(lambda: bool(client.models()[0]["remarks"]))
-        (remark,) = client.models()[0]["remarks"]
+        eventually(lambda: bool(client.models()[0].remarks))
+        (remark,) = client.models()[0].remarks
         assert remark.startswith("signature serving_default, output 'y': declared as float32 [?, 3] but came back as")
         shown = run_command(pool, "models").stdout
         assert remark in " ".join(shown.split())

@@ -99,8 +99,8 @@ def pool(
 def client(pool: PoolProcess) -> Iterator[Client]:
     with pool.client() as client:
         yield client
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 90)
-        assert pool.workers() == sorted(slot["pid"] for slot in client.status()["slots"])
+        eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 90)
+        assert pool.workers() == sorted(slot.pid for slot in client.status().slots)
 
 
 def iterations_of_seconds(client: Client, seconds: float) -> int:
@@ -114,8 +114,8 @@ def iterations_of_seconds(client: Client, seconds: float) -> int:
 def test_a_signal_in_the_middle_of_a_run(client: Client, number: signal.Signals) -> None:
     count = iterations_of_seconds(client, 1.5)
     future = client.submit("counting", count, timeout=60)
-    eventually(lambda: any(slot["busy_lanes"] for slot in client.status()["slots"]))
-    (victim,) = [slot["pid"] for slot in client.status()["slots"] if slot["busy_lanes"]]
+    eventually(lambda: any(slot.busy_lanes for slot in client.status().slots))
+    (victim,) = [slot.pid for slot in client.status().slots if slot.busy_lanes]
     os.kill(victim, number)
     assert int(future.result(60)["reached"]) == count
     assert future.timeline.attempts == 2

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pool import errors
+from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process, stub_config
 from tf import row_models
 
@@ -77,7 +78,7 @@ def pool(folders: dict[str, Path]) -> Iterator[PoolProcess]:
 @pytest.fixture(scope="module")
 def signatures(pool: PoolProcess) -> list[tuple[str, str]]:
     with pool.client() as client:
-        told = {each["name"]: each["signatures"] for each in client.models()}
+        told = {each.name: each.signatures for each in client.models()}
     found = [(model, name) for model in ("together", "v1") for name in told[model]]
     assert len(found) > 30
     return found
@@ -128,10 +129,10 @@ def right(folders: dict[str, Path], in_process: Callable[..., Any]) -> Right:
     return alone
 
 
-def rows_told(pool: PoolProcess, signatures: list[tuple[str, str]], suffix: str = "") -> dict[str, dict[str, Any]]:
+def rows_told(pool: PoolProcess, signatures: list[tuple[str, str]], suffix: str = "") -> dict[str, SignatureInfo]:
     """What `pool models` says of each signature."""
     with pool.client() as client:
-        told = {each["name"]: each["signatures"] for each in client.models()}
+        told = {each.name: each.signatures for each in client.models()}
     return {name: told[model + suffix][name] for model, name in signatures}
 
 
@@ -149,9 +150,9 @@ def test_no_answer_is_wrong_and_none_is_ever_proven(
 ) -> None:
     assert_right(traffic(pool, signatures), right)
     for name, told in rows_told(pool, signatures).items():
-        assert not told["batchable"], name
+        assert not told.batchable, name
         why = "ragged or sparse" if name in row_models.SHAPELESS else "depend on each other: when it warmed up"
-        assert why in told["rows"], (name, told["rows"])
+        assert why in told.rows, (name, told.rows)
 
 
 def test_real_jobs_show_it_where_nothing_was_tried(
@@ -161,8 +162,8 @@ def test_real_jobs_show_it_where_nothing_was_tried(
     for _ in range(ROUNDS):
         assert_right(traffic(pool, signatures, "_untried"), right)
         told = rows_told(pool, signatures, "_untried")
-        assert not [name for name in told if told[name]["batchable"]]
-        found = {name for name in told if "depend on each other" in told[name]["rows"]}
+        assert not [name for name in told if told[name].batchable]
+        found = {name for name in told if "depend on each other" in told[name].rows}
         if len(found) == len(told) - len(row_models.SHAPELESS):
             break
     assert found == {name for _, name in signatures} - row_models.SHAPELESS

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from pool import Client
+from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
 from tf import row_models
@@ -42,10 +43,9 @@ def rows(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
 
 
-def told(client: Client, model: str) -> dict[str, Any]:
-    (found,) = [each for each in client.models() if each["name"] == model]
-    signature: dict[str, Any] = found["signatures"]["serving_default"]
-    return signature
+def told(client: Client, model: str) -> SignatureInfo:
+    (found,) = [each for each in client.models() if each.name == model]
+    return found.signatures["serving_default"]
 
 
 def prove(client: Client, model: str) -> None:
@@ -54,7 +54,7 @@ def prove(client: Client, model: str) -> None:
     def is_proven() -> bool:
         for seed in range(8):
             client.run(model, rows(3, seed))
-        return bool(told(client, model)["batchable"])
+        return bool(told(client, model).batchable)
 
     eventually(is_proven, 60)
 
@@ -129,8 +129,8 @@ def open_late(pool: PoolProcess, client: Client, share: float) -> None:
         assert sum(run_s) < COMPARED_S / share, f"{sum(run_s)} s of joined runs without a sample that differs"
     assert wrong, "the gate did not open"
     seen = told(client, "gate")
-    assert not seen["batchable"]
-    for text in (seen["rows"], pool.text()):
+    assert not seen.batchable
+    for text in (seen.rows, pool.text()):
         assert "depend on each other: output 'y' gave [" in text
         assert f"among other rows; {joined} answers of joined rows were already sent" in text
     for seed in range(3):
@@ -171,13 +171,13 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 def test_what_the_user_decides_is_done_at_once(client: Client) -> None:
     assert is_joined(client, "vouched")
-    assert told(client, "vouched")["rows"] == "in batches: batching = true"
+    assert told(client, "vouched").rows == "in batches: batching = true"
     fed = [rows(100, 1), *(rows(1 + seed % 5, seed) for seed in range(BURST)), rows(100, 2)]
     for model in ("never", "one"):  # one: `max_batch = 1` cuts nothing whose rows depend on each other
         for x, future in zip(fed, burst(client, model, fed), strict=True):
             assert future.timeline.batch_rows == len(x)
             np.testing.assert_allclose(future.result()["y"], less_its_mean(x), rtol=1e-4, atol=1e-5)
-    assert told(client, "never")["rows"] == "job by job: batching = false"
+    assert told(client, "never").rows == "job by job: batching = false"
 
 
 def less_its_mean(x: np.ndarray) -> np.ndarray:
@@ -191,12 +191,12 @@ def trials(pool: PoolProcess) -> dict[str, int]:
 
 def kill_worker(client: Client) -> None:
     """The next one is READY when this ends."""
-    (slot,) = client.status()["slots"]
-    os.kill(slot["pid"], signal.SIGKILL)
+    (slot,) = client.status().slots
+    os.kill(slot.pid, signal.SIGKILL)
 
     def is_back() -> bool:
-        (now,) = client.status()["slots"]
-        return bool(now["state"] == "READY" and now["pid"] != slot["pid"])
+        (now,) = client.status().slots
+        return bool(now.state == "READY" and now.pid != slot.pid)
 
     eventually(is_back, 60)
 
@@ -204,9 +204,9 @@ def kill_worker(client: Client) -> None:
 @pytest.mark.replacement
 def test_what_is_known_outlives_the_worker_and_not_the_files(pool: PoolProcess, client: Client, models: Path) -> None:
     prove(client, "restarted")
-    before = trials(pool), told(client, "restarted")["rows"]
+    before = trials(pool), told(client, "restarted").rows
     kill_worker(client)
-    assert (trials(pool), told(client, "restarted")["rows"]) == before
+    assert (trials(pool), told(client, "restarted").rows) == before
     assert is_joined(client, "restarted")
 
     put_in_place(models / "depends", models / "restarted")
@@ -216,7 +216,7 @@ def test_what_is_known_outlives_the_worker_and_not_the_files(pool: PoolProcess, 
     for x, future in zip(fed, burst(client, "restarted", fed), strict=True):
         assert future.timeline.batch_rows == len(x)
         np.testing.assert_allclose(future.result()["y"], less_its_mean(x), rtol=1e-4, atol=1e-5)
-    assert "depend on each other: when it warmed up" in told(client, "restarted")["rows"]
+    assert "depend on each other: when it warmed up" in told(client, "restarted").rows
 
 
 def put_in_place(folder: Path, of: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_reload_to_other_files_never_gives_a_wrong_answer(pool: PoolProcess, c
             text = pool.config.read_text()
             pool.config.write_text(text.replace(f'"{models / "reloaded"}"', f'"{models / "depends"}"'))
             client.reload()
-            eventually(lambda: "depend on each other" in told(client, "reloaded")["rows"], 60)
+            eventually(lambda: "depend on each other" in told(client, "reloaded").rows, 60)
             since = len(answers)
             eventually(lambda: len(answers) > since + 2 * BURST)
         finally:

@@ -11,6 +11,7 @@ import pytest
 
 from pool import Client
 from pool.core.queue.independence import ENOUGH, ENOUGH_UNTRIED
+from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process, stub_config
 from tf import row_models
 
@@ -56,13 +57,12 @@ class Zoo:
         self._folders = folders
         self._in_process = in_process
         self._numbers = np.random.default_rng(7)
-        told = {each["name"]: each["signatures"] for each in client.models()}
+        told = {each.name: each.signatures for each in client.models()}
         self.signatures = [(model, name) for model in ("apart", "keras") for name in told[model] if name != "serve"]
 
-    def told(self, model: str, name: str) -> dict[str, Any]:
-        (told,) = [each for each in self._client.models() if each["name"] == model]
-        found: dict[str, Any] = told["signatures"][name]
-        return found
+    def told(self, model: str, name: str) -> SignatureInfo:
+        (told,) = [each for each in self._client.models() if each.name == model]
+        return told.signatures[name]
 
     def send(self, model: str, name: str, jobs: int, most_rows: int = 3) -> list[Any]:
         """They wait at once, for the only lane; gives their futures, once each has the right answer."""
@@ -96,16 +96,16 @@ def test_all_are_proven_and_joined_and_right_all_the_time(zoo: Zoo) -> None:
     left = list(zoo.signatures)
     ends = time.monotonic() + PROVEN_S
     while left:
-        assert time.monotonic() < ends, [(name, zoo.told(model, name)["rows"]) for model, name in left]
+        assert time.monotonic() < ends, [(name, zoo.told(model, name).rows) for model, name in left]
         for model, name in left:
             futures = zoo.send(model, name, 4)
-            assert zoo.told(model, name)["batchable"] or not are_shared(futures), name
-        left = [(model, name) for model, name in left if not zoo.told(model, name)["batchable"]]
+            assert zoo.told(model, name).batchable or not are_shared(futures), name
+        left = [(model, name) for model, name in left if not zoo.told(model, name).batchable]
     for model, name in zoo.signatures:
         futures = zoo.send(model, name, BURST)
-        assert are_shared(futures), (name, zoo.told(model, name)["rows"], [f.timeline for f in futures])
+        assert are_shared(futures), (name, zoo.told(model, name).rows, [f.timeline for f in futures])
         zoo.send(model, name, 1, MOST_ROWS)  # some of which are cut
-        jobs = int(re.findall(r"independent in (\d+) jobs that ran both ways", zoo.told(model, name)["rows"])[0])
+        jobs = int(re.findall(r"independent in (\d+) jobs that ran both ways", zoo.told(model, name).rows)[0])
         assert jobs >= (ENOUGH_UNTRIED if name == UNTRIED else ENOUGH), name
         assert jobs < ENOUGH_UNTRIED or name == UNTRIED, f"{name}: made-up values did not agree"
 

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from pool.wire.optimizations import GRAPPLER, OptimizationSettings
+from pool.wire.records import Tensor
 from pool.wire.signatures import Refused
 from pool.wire.worker_messages import ModelSettings, PlacementRule
 from support.commands import run_command
@@ -427,11 +428,11 @@ def test_what_was_decided_is_shown_and_a_handler_sits_around_it(with_file, tmp_p
     right = plain.run("serving_default", {"x": given.astype(np.float32) / 2}, ("y",))["y"]
     with pool_process(stub_config(devices='["cpu"]', models=models)) as pool, pool.client() as client:
         (model,) = client.models()
-        (decided,) = model["optimizations"]
-        assert (decided["slot"], decided["kind"], decided["kept"] in (True, False)) == (0, "freeze", True)
-        assert "of the time" in decided["why"]
+        (decided,) = model.optimizations
+        assert (decided.slot, decided.kind, decided.kept in (True, False)) == (0, "freeze", True)
+        assert "of the time" in decided.why
         eventually(lambda: "model m: freeze " in pool.text(), 5.0)
-        assert model["signatures"]["serving_default"]["inputs"] == {"bytes": {"dtype": "uint8", "shape": [-1, 16]}}
+        assert model.signatures["serving_default"].inputs == {"bytes": Tensor("uint8", (-1, 16))}
         futures = client.submit_many("m", [given[row : row + 1] for row in range(20)], signature="serving_default")
         found = np.concatenate([future.result(30)["y"] for future in futures])
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)

@@ -55,9 +55,9 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def test_each_worker_has_the_devices_that_its_models_ask_for(client: Client) -> None:
-    assert [slot["models"] for slot in client.status()["slots"]] == [
-        ["plain", "counter"],
-        ["placed", "twice", "spread"],
+    assert [slot.models for slot in client.status().slots] == [
+        ("plain", "counter"),
+        ("placed", "twice", "spread"),
     ]
     placed, plain = client.placement("placed"), client.placement("plain")
     assert (placed["slot"], placed["devices"]) == (1, ["/cpu:0", "/cpu:1"])

@@ -80,7 +80,7 @@ def test_a_table_of_tensorflow_1_is_filled(client: Client) -> None:
 
 def test_init_ops_are_not_offered(client: Client) -> None:
     for served in client.models():
-        assert not [name for name in served["signatures"] if name.startswith("__")]
+        assert not [name for name in served.signatures if name.startswith("__")]
 
 
 def test_shapes_are_checked_before_tensorflow_sees_them(client: Client) -> None:
@@ -141,7 +141,7 @@ sys.stdin.read()
 
 
 def test_a_stateful_model_is_known_and_counts_once(client: Client) -> None:
-    assert {served["name"]: served["stateful"] for served in client.models()}["counter"] is True
+    assert {served.name: served.stateful for served in client.models()}["counter"] is True
     before = int(client.run("counter", 0, signature="peek")["count"])
     counts = [int(client.run("counter", 1)["count"]) for _ in range(5)]
     assert counts == [before + each for each in (1, 2, 3, 4, 5)]
@@ -159,9 +159,9 @@ def test_two_workers_with_two_lanes_count_as_one(client: Client, pool: PoolProce
 def test_with_one_lane_each_job_sees_what_all_before_it_wrote(counter: Path) -> None:
     with pool_process(stub_config("lanes = 1", models=model("counter", counter))) as pool, pool.client() as client:
         assert counted(client) == list(range(1, 201))
-        slot = client.models()[0]["scheduling"]["affinity"]
-        subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(client.status()["slots"][slot]["pid"])], check=True)
-        eventually(lambda: client.models()[0]["scheduling"]["affinity"] != slot)
+        slot = client.models()[0].scheduling.affinity
+        subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(client.status().slots[slot].pid)], check=True)
+        eventually(lambda: client.models()[0].scheduling.affinity != slot)
         assert counted(client) == list(range(1, 201)), "the other one begins with the variables as they were loaded"
         pool.await_log(f"writes state, which was lost with slot {slot} incarnation 1")
 
@@ -194,10 +194,10 @@ def test_guesslang_gives_what_tensorflow_gives(guesslang: Path, in_process: InPr
     source = Path(subprocess.__file__)
     text = {"content": np.array([source.read_bytes()[:20_000], b"int main(void) { return 0; }", b""], object)}
     with pool_process(stub_config(models=model("guesslang", guesslang))) as pool, pool.client() as client:
-        signatures = client.models()[0]["signatures"]
+        signatures = client.models()[0].signatures
         assert set(signatures) == {"classification", "predict", "serving_default"}
         for signature, description in signatures.items():
-            (name,) = description["inputs"]
+            (name,) = description.inputs
             inputs = {name: text["content"]}
             expected = in_process(guesslang, signature, inputs)
             assert_same(client.run("guesslang", inputs, signature=signature), expected)
@@ -213,11 +213,11 @@ def test_sigkill_while_tensorflow_runs(two_signatures: Path) -> None:
     with pool_process(stub_config(models=model("two", two_signatures))) as pool, pool.client() as client:
         ones = {"a": np.ones((200_000, 3), np.float32), "b": np.ones((200_000, 3), np.float32)}
         futures = [client.submit("two", ones) for _ in range(40)]
-        victim = client.status()["slots"][0]["pid"]
+        victim = client.status().slots[0].pid
         subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(victim)], check=True)
         for future in futures:
             assert future.result(60)["total"].shape == (200_000, 3)
-        eventually(lambda: client.status()["slots"][0]["state"] == "READY", 60)
+        eventually(lambda: client.status().slots[0].state == "READY", 60)
         workers = pool.workers()
         pool.running.kill()
         eventually(lambda: not any(alive(worker) for worker in workers), 3.0)
@@ -251,9 +251,9 @@ def test_a_gpu_worker_imports_tensorflow_when_its_memory_is_free_and_not_before(
         try:
             pool.await_log(f"slot 0 | waiting for gpu:0: 5.0 GiB of a former pool's worker (pid {pid}, state S)")
             with pool.client() as client:
-                slot = client.status()["slots"][0]
-                assert slot["doing"].startswith("waiting for gpu:0: 5.0 GiB of a former pool's worker")
-                maps = Path(f"/proc/{slot['pid']}/maps").read_text()
+                slot = client.status().slots[0]
+                assert slot.doing.startswith("waiting for gpu:0: 5.0 GiB of a former pool's worker")
+                maps = Path(f"/proc/{slot.pid}/maps").read_text()
             assert "/site-packages/zmq/" in maps, "what is imported can be seen there"
             assert "/tensorflow/" not in maps
             nvml.say(CARD)

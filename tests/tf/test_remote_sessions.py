@@ -126,4 +126,4 @@ def test_on_the_same_machine_it_may_and_the_model_keeps_to_no_worker(
     assert session.run("read:0", {"path:0": str(file)}) == b"a text\n"
     assert session.run("lines:0", {"path:0": str(file)}) == b"a text"
     assert session.run("restored:0", {"path:0": f"{folder}/variables/variables"}) == 7.0
-    assert near.models()[0]["scheduling"]["affinity"] is None
+    assert near.models()[0].scheduling.affinity is None

@@ -25,10 +25,10 @@ def test_nobody_waits_for_an_import() -> None:
             assert future.result()["label"].shape == (1,)
             assert future.timeline is not None
             queued_s.append(future.timeline.queue_s)
-            if replacement := client.status()["slots"][0]["replacement"]:
-                took_s[replacement["state"]] = replacement["state_s"]
+            if replacement := client.status().slots[0].replacement:
+                took_s[replacement.state] = replacement.state_s
         assert restart.wait() == 0
-        assert client.status()["slots"][0]["incarnation"] == 2
+        assert client.status().slots[0].incarnation == 2
         assert {"STARTING", "LOADING"} <= took_s.keys(), "jobs were answered while it got ready"
         assert max(queued_s) < sum(took_s.values()) / 3, f"{len(queued_s)} answers; {took_s}"
         eventually(lambda: former not in pool.workers() or not alive(former))  # it may still be leaving

@@ -195,9 +195,9 @@ def test_devices_in_a_graph_are_cleared_as_asked(client: Client) -> None:
     assert [device_of(client, model) for model in ("kept", "cleared", "missing")] == ["/cpu:1", "/cpu:0", "/cpu:0"]
     for model in ("kept", "cleared", "missing"):
         assert client.run(model, X)["y"].tolist() == [3.0, 6.0]
-    (fatal,) = [slot for slot in client.status()["slots"] if slot["state"] == "FATAL"]
-    assert fatal["models"] == ["heeded"]
-    assert "node 'y/y' and 1 more must run on device /gpu:3" in fatal["reason"], fatal["reason"]
+    (fatal,) = [slot for slot in client.status().slots if slot.state == "FATAL"]
+    assert fatal.models == ("heeded",)
+    assert "node 'y/y' and 1 more must run on device /gpu:3" in fatal.reason, fatal.reason
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="needs g++ to build an op")
@@ -206,11 +206,11 @@ def test_an_op_of_ones_own_runs(client: Client) -> None:
 
 
 def test_optimizations_are_tried_as_asked(client: Client) -> None:
-    tried = {model["name"]: {each["kind"]: each for each in model["optimizations"]} for model in client.models()}
+    tried = {model.name: {each.kind: each for each in model.optimizations} for model in client.models()}
     assert {name: [*kinds] for name, kinds in tried.items() if kinds} == {
         "tuned": ["freeze", "grappler", "mixed_precision"],
         "strict": ["mixed_precision"],
     }
-    assert all("of the time" in each["why"] for each in tried["tuned"].values()), "each is right, and was timed"
-    assert not tried["strict"]["mixed_precision"]["kept"]
-    assert "more than 1e-12" in tried["strict"]["mixed_precision"]["why"]
+    assert all("of the time" in each.why for each in tried["tuned"].values()), "each is right, and was timed"
+    assert not tried["strict"]["mixed_precision"].kept
+    assert "more than 1e-12" in tried["strict"]["mixed_precision"].why

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from pool import errors
+from pool.wire.records import Feed
 from support.pool_process import pool_process, stub_config
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.faults]
@@ -37,13 +38,13 @@ def test_the_stacks_of_a_worker_are_taken_while_tensorflow_runs(spinning: Path) 
         assert client.run("spinning", 1000)["reached"] == 1000
         with pytest.raises(errors.Quarantined, match="hung_after"):
             client.run("spinning", 1 << 60, timeout=60.0)
-        report = client.explain(slot=0)["crash_reports"][0]
-        assert report["exit"] == "SIGKILL"
-        (hung,) = [thread for thread in report["stacks"].split("\n\n") if "session.py" in thread]
+        report = client.explain(slot=0).crash_reports[0]
+        assert report.exit == "SIGKILL"
+        (hung,) = [thread for thread in report.stacks.split("\n\n") if "session.py" in thread]
         assert "in run" in hung
         assert "in _serve" in hung
-        assert report["note"] == ""
-        (batch,) = report["batches"]
-        assert batch["feeds"] == [{"name": "", "dtype": "int64", "shape": []}]
-        assert len(report["threads"]) > 1
+        assert report.note == ""
+        (batch,) = report.batches
+        assert batch.feeds == (Feed("", "int64", ()),)
+        assert len(report.threads) > 1
         assert int(np.asarray(client.run("spinning", 5, timeout=90.0)["reached"])) == 5

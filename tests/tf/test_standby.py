@@ -10,7 +10,7 @@ import pytest
 
 from pool.config.demo import demo_folder
 from support.pool_process import pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, pid_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.replacement]
 
@@ -35,15 +35,18 @@ def test_the_import_alone_touches_no_device() -> None:
 
 def test_the_next_answer_does_not_wait_for_an_import() -> None:
     with pool_process(stub_config("standby = true", '["cpu"]', MODELS)) as pool, pool.client() as client:
-        eventually(lambda: (client.status()["slots"][0]["standby"] or {}).get("state") == "READY", 120.0)
-        standby = client.status()["slots"][0]["standby"]["pid"]
+
+        def stands_by() -> int:
+            standby = client.status().slots[0].standby
+            return pid_of(standby) if standby is not None and standby.state == "READY" else 0
+
+        eventually(lambda: stands_by() > 0, 120.0)
+        standby = stands_by()
         assert "/tensorflow/" in Path(f"/proc/{standby}/maps").read_text(), "it was imported before it is needed"
-        os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
+        os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
         future = client.submit("digits", [[0.0] * 64], timeout=100)
         assert future.result()["label"].shape == (1,)
         assert future.timeline is not None
-        slot = client.status()["slots"][0]
-        assert (slot["pid"], slot["incarnation"]) == (standby, 2)
-        assert (
-            f"leased to slot 0 incarnation {slot['incarnation']}" in client.explain(future.timeline.job)["history"][-2]
-        )
+        slot = client.status().slots[0]
+        assert (slot.pid, slot.incarnation) == (standby, 2)
+        assert f"leased to slot 0 incarnation {slot.incarnation}" in client.explain(future.timeline.job).history[-2]

@@ -98,7 +98,7 @@ class House:
         return [set(slot.models) if slot.state is SlotState.READY else set() for slot in slots]
 
     def ask(self, number: int, what: str = "reload", about: str = "") -> None:
-        self.reconciler.ask(what, about, lambda value, error: self.replies.update({number: error or value}))
+        self.reconciler.ask(what, about, lambda told: self.replies.update({number: told}))
 
     def lose(self, label: str) -> None:
         """The device vanishes, and its workers die of it."""

@@ -21,6 +21,7 @@ from pool.client.futures import JobFuture
 from pool.errors import ModelFailed, PoolError, PoolUnreachable
 from pool.wire.signatures import TensorSpec
 from pool.wire.tensors import DTYPES, dtype_name
+from support.results import result_of
 
 # --- percentiles
 
@@ -67,7 +68,7 @@ class Pool:
         future = JobFuture()
         self.outstanding.append(future)
         self.most = max(self.most, sum(not each.done() for each in self.outstanding))
-        timer = threading.Timer(self._delay_s, lambda: future.finish(self._answer(number) or {}))
+        timer = threading.Timer(self._delay_s, lambda: future.finish(self._answer(number) or result_of({})))
         timer.daemon = True
         timer.start()
         return future

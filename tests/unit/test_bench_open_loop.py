@@ -17,6 +17,7 @@ from pool.bench.meter import Meter, Show
 from pool.bench.point import Point, saturated
 from pool.client.futures import JobFuture
 from pool.errors import DeadlineExceeded, ModelFailed, Overloaded, PoolError, PoolUnreachable
+from support.results import result_of
 
 Outcome = PoolError | dict[str, Any]
 
@@ -64,7 +65,7 @@ class World:
         until = self.time + seconds
         while self._due and self._due[0][0] <= until:
             self.time, number, future = heapq.heappop(self._due)
-            future.finish(self._outcome(number) or {})
+            future.finish(self._outcome(number) or result_of({}))
         self.time = until
 
     def run(self, load: Load, show: Show = lambda *_: None) -> Point:

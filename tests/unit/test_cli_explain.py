@@ -1,41 +1,44 @@
 """`pool explain`: the recent jobs, and one job's history, at every width."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pool.cli import explain as explain_module
 from pool.cli.timeline_bar import segments_of
-from pool.errors import PoolError
+from pool.errors import InvalidInput
+from pool.wire.records import JobHistory, JobSummary, Recent
 from simulation.driver import Driver
 from support import told_pool
 from support.commands import in_process
 
 
-def told_of_a_job() -> dict[str, Any]:
+def told_of_a_job() -> tuple[JobHistory, JobSummary]:
     driver = Driver(["efficientnet_v2"]).serve()
     driver.submit("efficientnet_v2", rows=4)
     driver.done(driver.running()[0])
-    return told_pool.history(driver, 1)
+    return told_pool.history(driver, 1), told_pool.recent(driver, []).jobs[0]
 
 
-TOLD = told_of_a_job()
-HEAD = told_pool.with_values(
-    {name: value for name, value in TOLD.items() if name not in ("history", "timeline")},
-    job=4_100_000_041,
-    client=12,
-    client_job=3,
-    signature="serving_default",
-    priority=5,
-    device="gpu:0",
-    timeout_s=5.0,
-    bytes=602_112,
-    runs=2,
-)
-TIMELINE = told_pool.with_values(
-    TOLD["timeline"],
-    job=HEAD["job"],
+TOLD, LINE = told_of_a_job()
+ABOUT: dict[str, Any] = {
+    "job": 4_100_000_041,
+    "client": 12,
+    "client_job": 3,
+    "signature": "serving_default",
+    "priority": 5,
+    "device": "gpu:0",
+    "timeout_s": 5.0,
+    "bytes": 602_112,
+    "runs": 2,
+}
+HEAD = replace(LINE, **ABOUT)
+assert TOLD.timeline is not None
+TIMELINE = replace(
+    TOLD.timeline,
+    job=HEAD.job,
     queue_s=0.012,
     feed_s=0.001,
     run_s=0.006,
@@ -45,9 +48,10 @@ TIMELINE = told_pool.with_values(
     device="gpu:1",
     attempts=2,
 )
-STORY = ["0.000 s came", "0.002 s leased to slot 0 incarnation 1, which died: SIGKILL [9]", "0.020 s answered"]
-NOT_RUN = {"signature": None, "rows": None, "priority": 0, "device": None, "state": "QUEUED", "runs": 0}
-BARE = told_pool.with_values(HEAD, job=7, **NOT_RUN)
+STORY = ("0.000 s came", "0.002 s leased to slot 0 incarnation 1, which died: SIGKILL [9]", "0.020 s answered")
+NOT_RUN: dict[str, Any] = {"signature": None, "rows": None, "priority": 0, "device": None, "state": "QUEUED", "runs": 0}
+NOTHING: dict[str, Any] = {"history": (), "timeline": None}
+BARE = replace(HEAD, job=7, **NOT_RUN)
 
 
 class FakeClient:
@@ -68,12 +72,11 @@ class FakeClient:
     def explain(self, job: int | None = None, *, slot: int | None = None) -> Any:
         assert slot is None
         if job is None:
-            return {"jobs": list(self.jobs)}
-        if job == HEAD["job"]:
-            return told_pool.with_values(TOLD, **HEAD, history=STORY, timeline=TIMELINE)
-        if job == 7:
-            return told_pool.with_values(TOLD, **BARE, history=[], timeline=None)
-        raise PoolError(f"no job {job} is remembered")
+            return Recent(self.jobs, ())
+        for found, more in ((self.jobs[0], {"history": STORY, "timeline": TIMELINE}), (self.jobs[1], NOTHING)):
+            if found.job == job:
+                return JobHistory(**found.to_dict(), **more)
+        raise InvalidInput(f"no job {job} is remembered")
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_story_in_a_pipe(shown: Any) -> None:
-    lines = shown(str(HEAD["job"])).splitlines()
+    lines = shown(str(HEAD.job)).splitlines()
     assert lines[0] == (
         "job 4100000041: efficientnet_v2 serving_default, 4 rows, 588.0 KiB, priority 5, on gpu:0 only, timeout 5 s,"
         " of client 12: DONE"
@@ -105,7 +108,7 @@ def test_a_story_in_a_pipe(shown: Any) -> None:
 
 
 def test_the_bars_are_in_proportion_and_follow_each_other(shown: Any) -> None:
-    queue, _, feed, run, fetch = shown(str(HEAD["job"])).splitlines()[3:8]
+    queue, _, feed, run, fetch = shown(str(HEAD.job)).splitlines()[3:8]
     begin = queue.index("█")
     assert queue.count("█") == pytest.approx(36, abs=1)  # 60 % of 60
     assert run.count("█") == pytest.approx(18, abs=1)
@@ -117,7 +120,7 @@ def test_the_bars_are_in_proportion_and_follow_each_other(shown: Any) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 200])
 def test_a_story_keeps_to_its_width(shown: Any, columns: int) -> None:
-    output = shown(str(HEAD["job"]), columns=columns)
+    output = shown(str(HEAD.job), columns=columns)
     lines = output.splitlines()
     assert max(map(len, lines)) <= columns
     assert "…" not in output
@@ -154,7 +157,7 @@ def test_no_job_yet(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_json_it_is_the_pools_own(shown: Any) -> None:
-    assert json.loads(shown("--json")) == {"jobs": [HEAD, BARE]}
+    assert json.loads(shown("--json")) == {"jobs": [HEAD.to_dict(), BARE.to_dict()], "deaths": []}
     assert json.loads(shown("7", "--json"))["state"] == "QUEUED"
 
 
@@ -164,7 +167,7 @@ def test_an_unknown_job_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_segments_are_the_durations_in_order() -> None:
-    assert segments_of(TIMELINE) == [
+    assert segments_of(TIMELINE.to_dict()) == [
         ("queue", 0.012),
         ("batch wait", 0.0),
         ("feed", 0.001),
@@ -178,7 +181,8 @@ def test_what_a_client_named_moves_no_terminal_and_makes_no_line(
     shown: Any, monkeypatch: pytest.MonkeyPatch, job: str | None
 ) -> None:
     """Eight-bit control characters too, which rich lets through."""
-    monkeypatch.setitem(BARE, "signature", "\x9b2J\x1b[2J\n8 DONE")
+    named = replace(BARE, signature="\x9b2J\x1b[2J\n8 DONE")
+    monkeypatch.setattr(FakeClient, "jobs", (HEAD, named))
     output = shown(*([] if job is None else [job]))
     assert "efficientnet_v2 \\x9b2J\\x1b[2J\\n8 DONE" in output
     assert output.replace("\n", "").isprintable()

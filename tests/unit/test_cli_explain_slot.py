@@ -1,18 +1,20 @@
 """`pool explain slot:N`: what is said of a worker that died, at every width."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pool.cli import explain as explain_module
 from pool.core import events as told
+from pool.wire.records import Batch, Beat, BusyLane, CrashReport, Death, Feed, Recent, Slot, SlotHistory
 from simulation.driver import Driver
 from support import told_pool
 from support.commands import in_process
 
 
-def slot_that_died(number: int) -> dict[str, Any]:
+def slot_that_died(number: int) -> Slot:
     """It has an eighth worker now, for 75 s."""
     driver = Driver(["digits"], ["digits"]).serve()
     driver.die(number)
@@ -20,70 +22,72 @@ def slot_that_died(number: int) -> dict[str, Any]:
     driver.up(number)
     driver.feed(told.WorkerSpawned(number, 2, 4243))
     driver.now += 75.0
-    return told_pool.with_values(told_pool.slot(driver, number), incarnation=8)
+    return replace(told_pool.slot(driver, number), incarnation=8)
 
 
-BATCH = {
-    "batch": 12,
-    "lane": 0,
-    "model": "digits",
-    "signature": "predict",
-    "age_s": 61.23,
-    "rows": 3,
-    "fed_rows": 8,
-    "suspect": True,
-    "jobs": [81, 82],
-    "jobs_in_all": 3,
-    "feeds": [
-        {"name": "pixels", "dtype": "float32", "shape": [8, 64]},
-        {"name": "", "dtype": "string", "shape": []},
-    ],
-}
-HANG = {
-    "slot": 1,
-    "incarnation": 7,
-    "device": "gpu:1",
-    "pid": 4242,
-    "died_at": "2026-01-31T09:15:02.417+01:00",
-    "up_s": 11_400.0,
-    "exit": "SIGKILL",
-    "killed_for": "has run batch 12 of digits for 61.2 s ([health] hung_after)",
-    "state": "READY",
-    "state_s": 11_390.0,
-    "phase": "serving",
-    "detail": "",
-    "phase_s": 11_390.0,
-    "batches": [BATCH],
-    "beats": [{"age_s": 0.4, "phase": "serving", "detail": "", "running": [{"lane": 0, "batch": 12, "age_s": 60.8}]}],
-    "deaths_lately": 2,
-    "deaths": [],
-    "last_output": ["a line [with brackets]", "\x1b[31mred\x1b[0m"],
-    "stacks": 'Thread 0x00 (most recent call first):\n  File "x.py", line 3 in stuck',
-    "threads": ["3 × python: sleeping in futex_do_wait"],
-    "note": "",
-}
-CRASH = {
-    **HANG,
-    "incarnation": 6,
-    "exit": "SIGSEGV",
-    "killed_for": None,
-    "state": "LOADING",
-    "state_s": 5.25,
-    "phase": "loading",
-    "detail": "digits",
-    "phase_s": 2.0,
-    "batches": [{**BATCH, "rows": None, "fed_rows": None, "suspect": False, "jobs_in_all": 2, "feeds": None}],
-    "beats": [],
-    "deaths_lately": 1,
-    "last_output": [],
-    "stacks": "",
-    "threads": [],
-    "note": "no stacks came within 0.3 s",
-}
-DEATHS = [
-    {key: each[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
-    for each in (HANG, CRASH)
-]
+BATCH = Batch(
+    batch=12,
+    lane=0,
+    model="digits",
+    signature="predict",
+    age_s=61.23,
+    rows=3,
+    fed_rows=8,
+    suspect=True,
+    jobs=(81, 82),
+    jobs_in_all=3,
+    feeds=(Feed("pixels", "float32", (8, 64)), Feed("", "string", ())),
+)
+HANG = CrashReport(
+    format=5,
+    pool="1.0",
+    instance="00",
+    endpoint="ipc:///p.sock",
+    slot=1,
+    incarnation=7,
+    device="gpu:1",
+    pid=4242,
+    died_at="2026-01-31T09:15:02.417+01:00",
+    up_s=11_400.0,
+    exit="SIGKILL",
+    killed_for="has run batch 12 of digits for 61.2 s ([health] hung_after)",
+    state="READY",
+    state_s=11_390.0,
+    phase="serving",
+    detail="",
+    phase_s=11_390.0,
+    models=("digits",),
+    batches=(BATCH,),
+    states=(),
+    beats=(Beat(0.4, "serving", "", (BusyLane(0, 12, 60.8),)),),
+    deaths_lately=2,
+    deaths=(),
+    last_output=("a line [with brackets]", "\x1b[31mred\x1b[0m"),
+    stacks='Thread 0x00 (most recent call first):\n  File "x.py", line 3 in stuck',
+    threads=("3 × python: sleeping in futex_do_wait",),
+    note="",
+)
+CRASH = replace(
+    HANG,
+    incarnation=6,
+    exit="SIGSEGV",
+    killed_for=None,
+    state="LOADING",
+    state_s=5.25,
+    phase="loading",
+    detail="digits",
+    phase_s=2.0,
+    batches=(replace(BATCH, rows=None, fed_rows=None, suspect=False, jobs_in_all=2, feeds=None),),
+    beats=(),
+    deaths_lately=1,
+    last_output=(),
+    stacks="",
+    threads=(),
+    note="no stacks came within 0.3 s",
+)
+DEATHS = tuple(
+    Death(each.slot, each.incarnation, each.device, each.died_at, each.exit, each.killed_for) for each in (HANG, CRASH)
+)
 
 
 class FakeClient:
@@ -105,12 +109,8 @@ class FakeClient:
     def explain(self, job: int | None = None, *, slot: int | None = None) -> Any:
         if slot is None:
             assert job is None
-            return {"jobs": [], "deaths": DEATHS}
-        return {
-            "slot": slot_that_died(slot),
-            "crash_reports": list(self.reports) if slot else [],
-            "folder": self.folder,
-        }
+            return Recent((), DEATHS)
+        return SlotHistory(slot_that_died(slot), tuple(self.reports) if slot else (), self.folder)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_the_recent_deaths_stand_below_the_jobs(shown: Any) -> None:
 
 
 def test_as_json_it_is_the_pools_own(shown: Any) -> None:
-    assert json.loads(shown("slot:1", "--json"))["crash_reports"] == [HANG, CRASH]
+    assert json.loads(shown("slot:1", "--json"))["crash_reports"] == [HANG.to_dict(), CRASH.to_dict()]
 
 
 @pytest.mark.parametrize("what", ["slot:", "slot:-1", "slot:x", "gpu:0", "-1", "slot:1 ", "²", "9" * 30])

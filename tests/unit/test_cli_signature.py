@@ -1,7 +1,5 @@
 """Which signature a command line means, and how long it waits for it."""
 
-from typing import Any
-
 import pytest
 
 from pool.cli import signature as module
@@ -9,13 +7,14 @@ from pool.cli.signature import chosen_signature, inputs_of
 from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.errors import DeadlineExceeded
-from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+from pool.wire.records import Model, SignatureInfo, Status, Tensor
+from pool.wire.signatures import ModelInfo, Signature
 from pool.wire.worker_messages import Phase
 from simulation.driver import Driver
 from support import told_pool
 
-X = {"x": TensorSpec("int64", ())}
-SIGNATURE = {"inputs": {"x": {"dtype": "int64", "shape": []}}, "outputs": {}}
+X = {"x": Tensor("int64", ())}
+SIGNATURE = SignatureInfo({"x": Tensor("int64", ())}, {}, batchable=False, rows="", amiss=None)
 INFO = ModelInfo("m", "stub:m", {"only": Signature(X, {})}, stateful=False)
 
 
@@ -29,16 +28,16 @@ class LoadingPool:
         self._driver.start()
         self._driver.up(1)
 
-    def models(self) -> list[dict[str, Any]]:
+    def models(self) -> tuple[Model, ...]:
         self._left -= 1
         if self._left < 0:
             self._become("READY")
         return told_pool.models(self._driver)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         self._become(self._states.pop(0) if len(self._states) > 1 else self._states[0])
         found = told_pool.status(self._driver)
-        assert found["slots"][1]["state"] == "READY", "another slot's state is not asked for"
+        assert found.slots[1].state == "READY", "another slot's state is not asked for"
         return found
 
     def _become(self, state: str) -> None:

@@ -10,14 +10,15 @@ import pytest
 
 from pool.cli import submit as submit_module
 from pool.client.futures import JobFuture
-from pool.client.timeline import JobTimeline
 from pool.errors import Quarantined
 from pool.kept.quarantine import KeptJob
+from pool.wire.timeline import Timeline
 from simulation.driver import Driver
 from support import told_pool
 from support.commands import in_process
+from support.results import result_of
 
-TIMELINE = JobTimeline(0.001, 0.002, 0.0, 0.001, 0.004, 0.001, 0.001, 0.01, 41, 2, 8, 1, "gpu:1", 1)
+RAN = Timeline(41, 0.002, 0.0, 0.001, 0.004, 0.001, rows=2, batch_rows=8, slot=1, device="gpu:1", attempts=1)
 KEPT = KeptJob(
     model="digits",
     signature="serving_default",
@@ -59,7 +60,7 @@ class FakeClient:
         if self.asked["model"] == "poison":
             future.finish(Quarantined("it killed slot 0"))
         else:
-            future.finish({"y": np.array([1.0, 2.0], np.float32)}, TIMELINE)
+            future.finish(result_of({"y": np.array([1.0, 2.0], np.float32)}, RAN, encode_s=0.001, wall_s=0.01))
         return future
 
 

@@ -1,7 +1,8 @@
 """What people read: sizes, durations, tables of every width."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from pool.cli.models import models
 from pool.cli.status import status
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
-from pool.terminal import Column, count_of, percent, short_uuid, show, size, span, spec_of, table
+from pool.terminal import Column, count_of, percent, short_uuid, show, size, span, table
 from pool.wire.faults import Fault
 from pool.wire.optimizations import Optimization
+from pool.wire.records import ModelLoad, Status, Tensor
 from pool.wire.session_runs import WRITING_RUN
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.worker_messages import Phase
@@ -47,12 +49,12 @@ def two_slots() -> Driver:
     return driver
 
 
-def status_of(driver: Driver, models: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def status_of(driver: Driver, models: Sequence[ModelLoad] = ()) -> Status:
     """With what takes a life: incarnations, a million jobs. `models`: which are shown, none unless asked for."""
     found = told_pool.status(driver)
-    first, *others = found["slots"]
-    used = told_pool.with_values(first, incarnation=12, jobs_done=1234567, memory_bytes=12 * 2**30)
-    return told_pool.with_values(found, slots=[used, *others], models=list(models))
+    first, *others = found.slots
+    used = replace(first, incarnation=12, jobs_done=1234567, memory_bytes=12 * 2**30)
+    return replace(found, slots=(used, *others), models=tuple(models))
 
 
 STATUS = status_of(two_slots())
@@ -163,7 +165,7 @@ def test_status_keeps_to_its_width_and_loses_nothing(shown: Any, columns: int) -
 
 
 def test_status_as_json_is_the_pools_own(shown: Any) -> None:
-    assert json.loads(shown(status, "--json")) == STATUS
+    assert json.loads(shown(status, "--json")) == STATUS.to_dict()
 
 
 def loaded() -> Driver:
@@ -196,7 +198,7 @@ def loaded() -> Driver:
     return driver
 
 
-LOADS = status_of(two_slots(), told_pool.status(loaded())["models"])
+LOADS = status_of(two_slots(), told_pool.status(loaded()).models)
 
 
 def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,9 +217,9 @@ def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("columns", [72, 80, 140])
 def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    first, new = LOADS["models"]
-    much = told_pool.with_values(first, name="efficientnet_v2", queued_jobs=1234, unanswered_jobs=1250)
-    monkeypatch.setattr(FakeClient, "answer", told_pool.with_values(LOADS, models=[much, new]))
+    first, new = LOADS.models
+    much = replace(first, name="efficientnet_v2", queued_jobs=1234, unanswered_jobs=1250)
+    monkeypatch.setattr(FakeClient, "answer", replace(LOADS, models=(much, new)))
     output = shown(status, columns=columns)
     assert max(map(len, output.splitlines())) <= columns
     assert "1,234" in output
@@ -291,8 +293,8 @@ def test_small_words() -> None:
     assert [count_of(number, "slot") for number in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]
     assert [percent(part) for part in (0.0, 0.5, 0.9999, 1.0)] == ["0.0 %", "50.0 %", "99.9 %", "100.0 %"]
     assert short_uuid("MIG-12345678-90ab-cdef-0000-000000000000") == "MIG-12345678"
-    assert str(spec_of({"dtype": "float32", "shape": [-1, 64]})) == "float32 [?, 64]"
-    assert str(spec_of({"dtype": "string", "shape": None})) == "string of any shape"
+    assert str(Tensor("float32", (-1, 64))) == "float32 [?, 64]"
+    assert str(Tensor("string", None)) == "string of any shape"
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_in_a_callback_it_raises_and_sends_nothing(fake: FakePool, client: Clien
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})
     for _ in range(4):
         error = raised.get(timeout=5)
-        assert type(error) is errors.PoolError
+        assert type(error) is errors.InvalidState
         assert "done-callback" in str(error)
     fake.nothing_of(Asked)
 

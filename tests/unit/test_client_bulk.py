@@ -27,6 +27,7 @@ from pool.wire.faults import Fault
 from pool.wire.tensors import decode_tensor, join_strings
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
+from support.results import result_of
 
 QUICK = replace(TIMELINE, run_s=1e-6)
 
@@ -137,9 +138,9 @@ def test_strings_are_joined_as_one_tensor_has_them() -> None:
 def test_each_has_its_own_rows_and_only_once() -> None:
     futures = [JobFuture(), JobFuture()]
     chunk = Chunk(Futures(futures, [1, 2]), range(2))
-    Chunk(chunk.members, [0]).finish({"y": np.array([9])})
+    Chunk(chunk.members, [0]).finish(result_of({"y": np.array([9])}))
     assert chunk.left == [1]
-    chunk.finish({"y": np.array([1, 2, 3])})
+    chunk.finish(result_of({"y": np.array([1, 2, 3])}))
     assert [future.result(0)["y"].tolist() for future in futures] == [[9], [2, 3]]
     chunk.finish(errors.PoolUnreachable("late"))
     assert chunk.is_cancelled

@@ -19,6 +19,8 @@ from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.packing import pack_answer
 from pool.wire.timeline import Timeline
+from simulation.driver import Driver
+from support import told_pool
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
 from support.processes import eventually
@@ -165,12 +167,15 @@ def test_a_refusal_says_when_to_come_again(fake: FakePool) -> None:
         assert future.timeline is None
 
 
-@pytest.mark.parametrize(("job", "about"), [(None, ""), (17, "17")])
-def test_explain_asks_about_a_job(tmp_path: Path, job: int | None, about: str) -> None:
-    pool = Serving(tmp_path, lambda *_: None, {"explain": {"job": 17, "history": []}})
+@pytest.mark.parametrize(("asks", "about"), [((), ""), ((17,), "17")])
+def test_explain_asks_about_a_job(tmp_path: Path, asks: tuple[int, ...], about: str) -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit("m")
+    said = told_pool.history(driver, 1) if asks else told_pool.recent(driver, [])
+    pool = Serving(tmp_path, lambda *_: None, {"explain": said.to_dict()})
     try:
         with Client(pool.endpoint) as client:
-            assert client.explain(job) == {"job": 17, "history": []}
+            assert client.explain(*asks) == said
         assert [(ask.what, ask.about) for ask in pool.asked] == [("explain", about)]
     finally:
         pool.close()

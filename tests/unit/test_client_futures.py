@@ -12,6 +12,7 @@ from pool import errors
 from pool.client.driver import Driver
 from pool.client.futures import JobFuture
 from support.processes import eventually
+from support.results import result_of
 
 
 def test_a_cancelled_future_is_done_for_those_who_wait() -> None:
@@ -38,7 +39,7 @@ def test_who_waits_for_two_hears_of_one_that_is_cancelled_twice_but_once() -> No
     assert first.cancel()
     assert first.cancel()
     first.tell()  # as where whoever told it before was interrupted
-    second.finish({})
+    second.finish(result_of({}))
     waiting.join()
     assert found == [first, second]
 
@@ -50,7 +51,7 @@ def test_who_begins_to_wait_at_the_end_of_many_hears_of_each_once() -> None:
         met = 0
         for _ in range(60):
             futures = [JobFuture() for _ in range(300)]
-            finisher = threading.Thread(target=lambda: [future.finish({}) for future in futures])  # noqa: B023
+            finisher = threading.Thread(target=lambda: [future.finish(result_of({})) for future in futures])  # noqa: B023
             finisher.start()
             found = list(as_completed(futures, timeout=10))
             met += any(future._is_told for future in futures)
@@ -69,7 +70,7 @@ def test_a_lock_that_is_never_given_back_stops_nobody_for_long(monkeypatch: pyte
     taken = threading.Thread(target=future._condition.acquire)
     taken.start()
     taken.join()
-    future.finish({})
+    future.finish(result_of({}))
     assert future.done()
     assert future._is_told
 
@@ -87,7 +88,7 @@ def test_cancel_notifies_though_a_callback_raises() -> None:
 def test_a_callback_cannot_stop_the_one_who_finishes(caplog: pytest.LogCaptureFixture) -> None:
     future = JobFuture()
     future.add_done_callback(lambda _: sys.exit())
-    future.finish({})
+    future.finish(result_of({}))
     assert future.result(0) == {}
     assert "a done-callback of a job raised" in caplog.text
 
@@ -100,14 +101,14 @@ def test_waiting_in_the_io_thread_is_refused() -> None:
         future.result()
     with pytest.raises(errors.PoolError, match="done-callback"):
         future.exception()
-    future.finish({})
+    future.finish(result_of({}))
     assert future.result() == {}
 
 
 def test_it_makes_no_lock_before_somebody_waits() -> None:
     future = JobFuture()
     assert not future.done()
-    future.finish({})
+    future.finish(result_of({}))
     assert future.result(0) == {}
     assert not isinstance(vars(future).get("_lock"), threading.Condition)
     waits = JobFuture()
@@ -150,7 +151,7 @@ def test_a_fork_ends_a_future_in_any_state_and_runs_no_callback() -> None:
     ran: list[Future[Any]] = []
     pending, finished = JobFuture(), JobFuture()
     pending.add_done_callback(ran.append)
-    finished.finish({})
+    finished.finish(result_of({}))
     pending._condition.acquire()  # another thread of the parent held it
     for future in (pending, finished):
         future.abandon_after_fork(lost)

@@ -21,6 +21,8 @@ from pool.client.window import MOST_UNREAD
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, encode
+from simulation.driver import Driver
+from support import told_pool
 from support.asked import Asked
 from support.fake_pool import FakePool
 from support.processes import eventually
@@ -560,16 +562,17 @@ def test_questions_are_asked_again_and_orders_are_not_given_twice(start: Start, 
     models, named = asking(client.models)
     pool = start(SECOND)
     pool.open()
-    for what in ("status", "models"):
+    said = told_pool.status(Driver(["m"]))
+    for what, answer in (("status", said.to_dict()), ("models", [])):
         ask = pool.expect(wire.Ask)
         assert ask.what == what
         pool._socket.send_multipart(
-            [pool.client, *encode(wire.Answer(ask.request, None), SECOND), msgpack.packb({"is": what})]
+            [pool.client, *encode(wire.Answer(ask.request, None), SECOND), msgpack.packb(answer)]
         )
     status.join(5)
     models.join(5)
-    assert told == [{"is": "status"}]
-    assert named == [{"is": "models"}]
+    assert told == [said]
+    assert named == [()]
 
 
 def test_map_keeps_its_order_through_an_outage(start: Start, client: Client) -> None:

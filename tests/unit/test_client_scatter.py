@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import pytest
 from pool import Client, errors
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
+from simulation.driver import Driver
+from support import told_pool
 from support.asked import Asked
 from support.fake_pool import Serve, Serving
 
+(M,) = told_pool.models(Driver(["m"]))
 MODELS = [
-    {"name": "other", "ready_slots": [0]},
-    {"name": "m", "ready_slots": [1, 4, 7]},
-    {"name": "loading", "ready_slots": []},
+    replace(M, name=name, model=name, ready_slots=ready).to_dict()
+    for name, ready in (("other", (0,)), ("m", (1, 4, 7)), ("loading", ()))
 ]
 
 

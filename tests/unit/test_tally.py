@@ -85,12 +85,12 @@ def test_the_core_counts_each_end_of_a_job_for_its_model() -> None:
     for _ in range(4):
         driver.submit("m")  # one more than there is room for
     driver.submit("nobody_has_it")
-    (m,) = told_pool.status(driver)["models"]
-    assert m["answered"] == {"done": 1, "model-failed": 1, "overloaded": 1}
-    minute = m["last_minute"]
-    assert (minute["done"], minute["failed"]) == (1, 2)
-    assert minute["p50_s"] == minute["p99_s"] == pytest.approx(0.015)
+    (m,) = told_pool.status(driver).models
+    assert m.answered == {"done": 1, "model-failed": 1, "overloaded": 1}
+    minute = m.last_minute
+    assert (minute.done, minute.failed) == (1, 2)
+    assert minute.p50_s == minute.p99_s == pytest.approx(0.015)
     driver.now += 70
-    (m,) = told_pool.status(driver)["models"]
-    assert (m["last_minute"]["done"], m["last_minute"]["failed"]) == (0, 0)
-    assert m["answered"]["done"] == 1
+    (m,) = told_pool.status(driver).models
+    assert (m.last_minute.done, m.last_minute.failed) == (0, 0)
+    assert m.answered["done"] == 1

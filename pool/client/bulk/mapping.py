@@ -11,6 +11,7 @@ from pool.client.bulk.members import Answers, Members
 from pool.client.bulk.sender import Sender
 from pool.client.connection import Connection
 from pool.client.request import Request
+from pool.client.result import JobResult
 from pool.client.wait import Wait
 from pool.wire.tensors import Array
 
@@ -23,7 +24,7 @@ STRETCHES = 4  # the same of an array's items: while some run, others are on the
 
 def mapped(
     connected: Callable[[], Connection], request: Request, inputs: Iterable[object], in_flight: int
-) -> Iterator[dict[str, Array]]:
+) -> Iterator[JobResult]:
     """As `Client.map` says. `connected` may raise `PoolError`, which is raised in its turn."""
     turns: deque[Answers] = deque()  # those that have not given all their results yet, the oldest first
 
@@ -80,7 +81,7 @@ def _items(sender: Sender, inputs: Iterable[object], turns: Sequence[Answers]) -
         asked = time.monotonic()
 
 
-def _results(sender: Sender, turns: "deque[Answers]") -> Iterator[dict[str, Array]]:
+def _results(sender: Sender, turns: "deque[Answers]") -> Iterator[JobResult]:
     """Of all that is sent, also meanwhile."""
     while turns or sender.gathering:
         if not turns:

@@ -9,19 +9,16 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pool.client.driver import Driver
-    from pool.client.timeline import JobTimeline
 
 from pool.client.futures import JobFuture
+from pool.client.result import JobResult
 from pool.client.wait import Ending, Wait
 from pool.errors import PoolError
 
 __all__ = ["Answers", "Chunk", "Futures", "Members", "Result"]
 
-Arrays: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
-Result: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | PoolError"
+Result: TypeAlias = JobResult | PoolError
 
 
 class Members(ABC):
@@ -45,10 +42,10 @@ class Members(ABC):
         self._left.discard(index)
 
     @abstractmethod
-    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
+    def finish(self, indices: Sequence[int], result: Result) -> None:
         """The answer of these together, in this order. For those that have ended it does nothing."""
 
-    def _shares(self, indices: Sequence[int], result: Result) -> Iterable[tuple[int, Arrays | PoolError]]:
+    def _shares(self, indices: Sequence[int], result: Result) -> Iterable[tuple[int, Result]]:
         """What each of these gets of it."""
         if isinstance(result, PoolError):
             return zip(indices, repeat(result), strict=False)
@@ -83,15 +80,12 @@ class Futures(Members):
     def waits(self, index: int) -> bool:
         return index in self._left and not self.futures[index].is_over
 
-    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
-        told = {self.rows[index]: timeline for index in indices}
-        if timeline is not None and len(indices) > 1:
-            told = {rows: timeline.of_rows(rows) for rows in told}
+    def finish(self, indices: Sequence[int], result: Result) -> None:
         for index, own in self._shares(indices, result):
             if index not in self._left:
                 continue
             try:
-                self.futures[index].finish(own, told[self.rows[index]])
+                self.futures[index].finish(own)
             except Exception:
                 self._left.discard(index)  # one that fails over it ends no more than itself
                 raise
@@ -122,12 +116,7 @@ class Answers(Members):
     def all_ended(self) -> bool:
         return not self._left
 
-    def finish(
-        self,
-        indices: Sequence[int],
-        result: Result,
-        timeline: JobTimeline | None = None,  # noqa: ARG002  # `map` shows none
-    ) -> None:
+    def finish(self, indices: Sequence[int], result: Result) -> None:
         if not self._left.isdisjoint(indices):
             self._parts.append((indices, result))
             self.some_failed = self.some_failed or isinstance(result, PoolError)
@@ -141,7 +130,7 @@ class Answers(Members):
     def abandon_after_fork(self, error: PoolError) -> None:
         self.finish(sorted(self._left), error)
 
-    def results(self) -> Iterator[Arrays]:
+    def results(self) -> Iterator[JobResult]:
         """Of each in turn; waits for all of them. Raises the `PoolError` of one that has failed in its place."""
         if self._left:
             self._attend(self._over)
@@ -149,7 +138,7 @@ class Answers(Members):
         if len(self._parts) == 1 and not isinstance(whole, PoolError):
             yield from _cut(whole, self.rows)
             return
-        each: dict[int, Arrays | PoolError] = {}
+        each: dict[int, Result] = {}
         for indices, result in self._parts:
             each.update(self._shares(indices, result))
         for index in range(len(self.rows)):
@@ -158,19 +147,31 @@ class Answers(Members):
             yield own
 
 
-def _cut(result: Mapping[str, Any], rows: Sequence[int]) -> Iterable[Arrays]:
+def _cut(whole: JobResult, rows: Sequence[int]) -> Iterable[JobResult]:
     """What each gets that gave so many rows. A lone one gets all, whatever it has."""
-    names, height = list(result), rows[0]
-    if len(rows) == 1 or not names:
-        return (dict(result) for _ in rows)
-    if rows.count(height) < len(rows):
+    names, height = list(whole), rows[0]
+    if len(rows) == 1:
+        return (whole,)
+    if rows.count(height) < len(rows) or not names:
         ends = zip(accumulate(rows, initial=0), accumulate(rows), strict=False)
-        return ({name: array[begin:end] for name, array in result.items()} for begin, end in ends)
+        return _measured(
+            whole, rows, ({name: array[begin:end] for name, array in whole.items()} for begin, end in ends)
+        )
     # numpy cuts them in its own loop, twice as quick as one by one.
-    columns = [array.reshape(len(rows), height, *array.shape[1:]) for array in result.values()]
+    columns = [array.reshape(len(rows), height, *array.shape[1:]) for array in whole.values()]
     if len(names) == 1:
-        return ({names[0]: each} for each in columns[0])
-    return (dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True))
+        return _measured(whole, rows, ({names[0]: each} for each in columns[0]))
+    return _measured(whole, rows, (zip(names, each, strict=True) for each in zip(*columns, strict=True)))
+
+
+def _measured(
+    whole: JobResult, rows: Sequence[int], answers: Iterable[Mapping[str, Any] | Iterable[tuple[str, Any]]]
+) -> Iterator[JobResult]:
+    measured = whole.measured
+    for count, answer in zip(rows, answers, strict=True):
+        one = JobResult(answer)
+        one.measured, one.own_rows = measured, count
+        yield one
 
 
 class Chunk:
@@ -205,8 +206,8 @@ class Chunk:
     def tell(self) -> None:
         self.members.tell()
 
-    def finish(self, result: Result, timeline: JobTimeline | None = None) -> None:
-        self.members.finish(self.indices, result, timeline)
+    def finish(self, result: Result) -> None:
+        self.members.finish(self.indices, result)
 
     def abandon_after_fork(self, error: PoolError) -> None:
         self.members.abandon_after_fork(error)

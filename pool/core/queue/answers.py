@@ -7,6 +7,7 @@ from collections import Counter
 
 from pool.clock import Timers
 from pool.core import actions as do
+from pool.core.fleet.slot import Slot
 from pool.core.history import History
 from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
@@ -44,13 +45,15 @@ class Answers:
         job: Job,
         payloads: tuple[object, ...],
         batch: Batch,
-        device: str,
+        slot: Slot,
         run_s: float,
         fetch_s: float,
         now: float,
     ) -> None:
         """LEASED → DONE; the batch gave its last rows."""
-        job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, device)
+        model, versions = job.key.line.model.name, slot.versions
+        version = versions[model] if model in versions else None  # noqa: SIM401  # not a call for each job
+        job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, slot.device, version)
         self._end(job, DONE, now, "done")
         self._orders.answers.append((job, payloads))
 

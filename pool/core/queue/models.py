@@ -244,7 +244,7 @@ class Model:
             )
         return self.independence.told(signature, self._info.signatures[signature].asked(None))
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self, now: float) -> dict[str, Any]:
         """For people."""
         return {
             "name": self.name,
@@ -253,6 +253,8 @@ class Model:
             "unanswered_jobs": self.jobs,
             "affinity": None if self.affinity is None else self.affinity[0].number,
             "bytes": self.size_bytes,
+            "answered": {"done": sum(self.tally.done), **self.tally.failed},
+            "last_minute": self.tally.last_minute(now),
             "device_s": self.device_s,
             "max_batch": self.policy.max_batch,
             "working_sizes": [{"signature": signature, "rows": rows} for signature, rows in self.sizes()],
