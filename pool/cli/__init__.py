@@ -24,23 +24,11 @@ LONGEST = 200  # characters of a command's first sentence
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
-    *(
-        "start",
-        "stop",
-        "restart",
-        "drain",
-        "reload",
-        "load",
-        "unload",
-        "status",
-        "top",
-        "models",
-        "placement",
-        "devices",
-    ),
-    *("submit", "check", "explain", "bench", "demo", "systemd", "help"),
+    *("start", "stop", "wait", "health", "status", "top", "logs", "models", "placement", "devices", "submit"),
+    *("restart", "drain", "undrain", "reload", "load", "unload"),
+    *("check", "explain", "bench", "demo", "systemd", "completion", "help"),
 )
-_FILES = {"unload": "load"}  # where it is not of the command's name
+_FILES = {"unload": "load", "undrain": "drain", "wait": "health"}  # where it is not of the command's name
 
 
 class _Commands(click.Group):

@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-__all__ = ["IMPATIENT", "as_json", "config_option", "endpoint_option", "input_option", "print_json", "signature_option"]
+__all__ = [
+    "IMPATIENT",
+    "as_json",
+    "config_option",
+    "endpoint_option",
+    "input_option",
+    "print_json",
+    "signature_option",
+    "timeout_option",
+]
 
 # Of a `Client`: a question about what runs is not worth a longer wait for it.
 IMPATIENT: dict[str, Any] = {"connect_timeout": 2.0, "reconnect_timeout": 0.0}
@@ -21,6 +30,15 @@ config_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="A config.toml. Default: serve the built-in demo model.",
+)
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait. What was begun goes on afterwards.",
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

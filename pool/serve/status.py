@@ -13,7 +13,7 @@ from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
+__all__ = ["doing", "models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
 
 ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
@@ -78,7 +78,7 @@ def slot_status(
         "other_release": slot.other_release,
         "models": list(slot.models),
         "versions": dict(slot.versions),
-        "doing": _doing(slot, now),
+        "doing": doing(slot, now),
         "lanes": worker.lanes,
         "busy_lanes": len(slot.batches),
         "jobs_done": slot.jobs_done,
@@ -117,7 +117,7 @@ def _way(worker: Worker, now: float) -> str:
     return f"{worker.phase.value} {worker.detail}".rstrip() + f" for {now - worker.phase_since:.0f} s"
 
 
-def _doing(slot: Slot, now: float) -> str:
+def doing(slot: Slot, now: float) -> str:
     """One phrase for a person."""
     if slot.worker.state in ON_THE_WAY:
         return _way(slot.worker, now)

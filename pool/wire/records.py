@@ -36,6 +36,8 @@ __all__ = [
     "JobSummary",
     "JobTimes",
     "LastMinute",
+    "LogLine",
+    "LogLines",
     "Model",
     "ModelLoad",
     "Moved",
@@ -464,3 +466,25 @@ class SlotHistory(Record):
     slot: Slot
     crash_reports: tuple[CrashReport, ...]
     folder: str | None
+
+
+# --- Client.logs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine(Record):
+    """`time_s`: seconds since 1970; `level`: a number of the module `logging`."""
+
+    time_s: float
+    level: int
+    event: str
+    message: str
+    fields: Mapping[str, Plain]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines(Record):
+    """`last`: the number of the last of them."""
+
+    last: int
+    lines: tuple[LogLine, ...]
