@@ -140,7 +140,7 @@ class Incompatible(PoolError):
     blame = "the installation"
 
 
-class InvalidConfig(Incompatible):
+class InvalidConfig(Incompatible, ValueError):
     """The configuration is refused; the message has a line for each mistake."""
 
     blame = "the configuration"

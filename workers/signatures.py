@@ -79,8 +79,16 @@ def _input(name: str, header: TensorHeader, spec: TensorSpec, where: str) -> Inp
     if any(axis < 0 for axis in header.shape):
         raise BadFrame(f"no shape {header.shape!r:.80}")
     if not shape_fits(header.shape, spec.shape):
-        raise Refused(f"{where}: expected {spec}, got {TensorSpec(header.dtype, header.shape)!s:.500}")
+        got = f"{where}: expected {spec}, got {TensorSpec(header.dtype, header.shape)!s:.500}"
+        raise Refused(got + _missing_axis(name, header.shape, spec.shape))
     return Input(name, header, spec, where)
+
+
+def _missing_axis(name: str, shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> str:
+    """What to do where one row was given in the place of a batch of one."""
+    if not wanted or wanted[0] not in (-1, 1) or not shape_fits((1, *shape), wanted):
+        return ""
+    return f": add an axis (`{name if name.isidentifier() else 'array'}[None]`)"
 
 
 def shape_fits(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> bool:

@@ -11,7 +11,7 @@ from pool.bench.fleet import Fleet
 from pool.bench.inputs import BadInputs, Making, made_jobs, read_input_data, shapes_of
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.point import INTERRUPTED
+from pool.bench.point import INTERRUPTED, NotMeasured
 from pool.bench.report import LoadReport, write_csv
 from pool.bench.sweep import measure
 
@@ -24,6 +24,7 @@ __all__ = [
     "Load",
     "LoadReport",
     "Making",
+    "NotMeasured",
     "Warmup",
     "compare",
     "drawer",

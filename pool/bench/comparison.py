@@ -18,9 +18,9 @@ from pool.bench.child import Child, Told
 from pool.bench.fleet import Fleet
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.point import INTERRUPTED, percentiles
+from pool.bench.point import INTERRUPTED, NotMeasured, percentiles
 from pool.bench.sweep import progress_bar
-from pool.errors import PoolError
+from pool.errors import InvalidState, WorkerLost
 from pool.terminal import count_of, new_table, numeric
 from pool.wire.records import Slot, said_of
 
@@ -141,7 +141,7 @@ def compare(
             raise KeyboardInterrupt
         why = point.nothing(f"no job was answered within {taken_s:g} s; give a longer --duration")
         if point.early or why:
-            raise PoolError(point.early or why)
+            raise NotMeasured(point.early or why)
         batch_rows.update(point.batch_rows)
         return point.elapsed_s, point.latencies_s
 
@@ -167,7 +167,7 @@ def compare(
             except KeyboardInterrupt:
                 found.early = INTERRUPTED
     if not found.rounds:
-        raise PoolError("interrupted before a whole round was measured")
+        raise NotMeasured("interrupted before a whole round was measured")
     return found
 
 
@@ -201,12 +201,12 @@ class _InProcess(Child):
         try:
             _, answer = self._told.get(timeout=timeout_s)
         except Empty:
-            raise PoolError(f"in its separate process, the model did not answer within {timeout_s:g} s") from None
+            raise NotMeasured(f"in its separate process, the model did not answer within {timeout_s:g} s") from None
         if answer is None:
             how, last = self.death()
             answer = {"failed": f"it died ({how}): {last or 'it printed nothing'}"}
         if "failed" in answer:
-            raise PoolError(f"in its separate process: {answer['failed']}")
+            raise NotMeasured(f"in its separate process: {answer['failed']}")
         return answer
 
 
@@ -229,14 +229,14 @@ def usual_rows(batch_rows: Counter[int], most_rows: int) -> int:
 
 
 def _place(client: Client, model: str) -> tuple[str, list[Slot], int]:
-    """Where the model lies, the slots that serve it, and its `max_batch`. Raises `PoolError`."""
+    """Where the model lies, the slots that serve it, and its `max_batch`. Raises `InvalidState` or `WorkerLost`."""
     described = said_of(client.models(), model)
     if described is None or described.path is None:
-        raise PoolError(f"model {model} changed while the bench looked it up; run it again")
+        raise InvalidState(f"model {model} changed while the bench looked it up; run it again")
     path = described.path
     if not path.startswith("stub:") and not Path(path).exists():
-        raise PoolError(f"a comparison loads the model here, but this machine has no {path}")
+        raise InvalidState(f"a comparison loads the model here, but this machine has no {path}")
     slots = [slot for slot in client.status().slots if slot.slot in described.ready_slots]
     if not slots:
-        raise PoolError(f"no slot serves model {model} now")
+        raise WorkerLost(f"no slot serves model {model} now")
     return path, slots, described.scheduling.max_batch

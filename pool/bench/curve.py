@@ -13,7 +13,7 @@ import numpy as np
 from rich.text import Text
 
 from pool.bench.point import Point, limit, most
-from pool.errors import PoolError
+from pool.errors import Incompatible
 from pool.terminal import numeric
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def drawn(points: Sequence[Point], width: int) -> Text:
 
 
 def drawer() -> "Callable[[Path, LoadReport], None]":
-    """The function that draws, so that a missing library is found before anything is measured. Raises `PoolError`."""
+    """The function that draws, so that a missing library is found before all else. Raises `Incompatible`."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise PoolError("--plot needs matplotlib: pip install 'tf-worker-pool[plot]'") from None
+        raise Incompatible("--plot needs matplotlib: pip install 'tf-worker-pool[plot]'") from None
     return _draw
 
 

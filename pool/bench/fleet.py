@@ -13,8 +13,7 @@ from pool.bench.job import BenchJob
 from pool.bench.load import NO_WARMUP, Load
 from pool.bench.loop import GRACE_S, LOOK_S, run_loop
 from pool.bench.meter import Meter, Show
-from pool.bench.point import INTERRUPTED, Answer, Point
-from pool.errors import PoolError
+from pool.bench.point import INTERRUPTED, Answer, NotMeasured, Point
 
 __all__ = ["Fleet"]
 
@@ -24,7 +23,7 @@ LAG_S = 0.25  # by how much what they tell may be late
 
 
 class Fleet(ExitStack):
-    """Waits until its processes are connected; the end of the block ends them. Raises `PoolError`.
+    """Waits until its processes are connected; the end of the block ends them. Raises `NotMeasured`.
 
     One client is this process: nothing is started for it.
     """
@@ -105,9 +104,9 @@ class Fleet(ExitStack):
         try:
             number, message = self._told.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
-            raise PoolError(f"{len(self._children)} clients were not connected within {START_S:g} s") from None
+            raise NotMeasured(f"{len(self._children)} clients were not connected within {START_S:g} s") from None
         if message is None or "failed" in message:
-            raise PoolError(self._failure(number, message))
+            raise NotMeasured(self._failure(number, message))
 
     def _failure(self, number: int, message: dict[str, Any] | None) -> str:
         if message is not None:

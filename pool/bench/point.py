@@ -28,6 +28,12 @@ GAIN = 1.05  # less than that from more jobs in flight is no gain
 CPU_SHARE = 0.75  # of one processor: above it the threads of this process wait for each other
 
 
+class NotMeasured(PoolError):
+    """A bench ended before it could say anything."""
+
+    blame = "the load"
+
+
 class Answer(NamedTuple):
     """How one job ended: with an `error`, by its class, or with the stages of its timeline.
 

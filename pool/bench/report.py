@@ -15,7 +15,7 @@ from pool.bench.curve import drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
 from pool.bench.point import CPU_SHARE, Point, most, saturated
-from pool.errors import PoolError
+from pool.errors import InvalidInput
 from pool.terminal import count_of, new_table, numeric, percent
 
 __all__ = ["LoadReport", "write_csv"]
@@ -36,7 +36,7 @@ _PLACES = {
 
 def write_csv(path: Path, values: Mapping[str, Any]) -> None:
     """A line a point or way, with what all of them share; what is nested in one is a column of its own,
-    `latency_ms.p99` say. What was not measured is empty. Raises `PoolError`."""
+    `latency_ms.p99` say. What was not measured is empty. Raises `InvalidInput`."""
     about = {name: values[name] for name in _ABOUT if name in values}
     points = values.get("points", values.get("ways", [values]))
     lines = [{**about, **_flat(point)} for point in points]
@@ -47,7 +47,7 @@ def write_csv(path: Path, values: Mapping[str, Any]) -> None:
             writer.writeheader()
             writer.writerows(lines)
     except OSError as error:
-        raise PoolError(f"--csv {path}: {error.strerror or error}") from None
+        raise InvalidInput(f"--csv {path}: {error.strerror or error}") from None
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from pool import Client
 from pool.cli.names import ModelName
 from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
-from pool.errors import PoolError
+from pool.errors import InvalidState
 from pool.terminal import plain_console, show
 
 if TYPE_CHECKING:
@@ -318,8 +318,8 @@ def _loads(given: dict[str, Any]) -> "list[Load]":
 
 
 def _measure(given: dict[str, Any], *, several: bool = False) -> None:
-    """Raises `PoolError` where nothing was measured, or the pool has ended it."""
-    from pool.bench import INTERRUPTED, LoadReport, drawer, measure
+    """Raises `NotMeasured` where nothing was measured, or the pool has ended it."""
+    from pool.bench import INTERRUPTED, LoadReport, NotMeasured, drawer, measure
 
     plot: Path | None = given.get("plot")
     draw = drawer() if plot else None  # a library that is missing is said before anything is measured
@@ -333,7 +333,7 @@ def _measure(given: dict[str, Any], *, several: bool = False) -> None:
         if not given["as_json"]:
             click.echo(f"\ndrawn: {plot}")
     if nothing or report.early not in ("", INTERRUPTED):
-        raise PoolError(nothing or report.early)
+        raise NotMeasured(nothing or report.early)
 
 
 @contextmanager
@@ -358,7 +358,7 @@ def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
     found = inputs_of(client, model, signature, LOADING_S)
     if found is None:
         client.run(model, {}, signature=signature)
-        raise PoolError(f"model {model} changed while the bench looked it up; run it again")
+        raise InvalidState(f"model {model} changed while the bench looked it up; run it again")
     name, specs = found
     try:
         if given["input_data"] is not None:

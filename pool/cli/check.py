@@ -13,12 +13,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool.cli.failure import CommandFailed
 from pool.cli.options import as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
 from pool.devices import written
 from pool.endpoint import holder, ipc_path
-from pool.errors import PoolError
 from pool.plan import Plan, make_plan
 from pool.terminal import Column, labelled, new_table, short_uuid, show, size, table
 from pool.wire.entries import model_of, version_of
@@ -51,7 +51,7 @@ def check(config: Path | None, as_json: bool) -> None:
     else:
         _print(config, plan, servables, tensorflow, said)
     if missing:
-        raise PoolError("this pool would not start: " + "; ".join(missing))
+        raise CommandFailed("this pool would not start: " + "; ".join(missing))
     if not as_json:
         click.echo(f"\nOK: `pool start{'' if config is None else f' --config {config}'}` would serve this")
 

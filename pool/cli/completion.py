@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from pool.errors import PoolError
+from pool.cli.failure import CommandFailed
 
 __all__ = ["completion"]
 
@@ -34,7 +34,7 @@ def completion(shell: str | None, print_only: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(script, encoding="utf-8")
     except OSError as error:
-        raise PoolError(f"{path}: {error.strerror}; `pool completion {shell} --print` prints the script") from None
+        raise CommandFailed(f"{path}: {error.strerror}; `pool completion {shell} --print` prints the script") from None
     click.echo(f"wrote {path}; a new shell completes `pool`")
     if shell == "zsh":
         click.echo(f"zsh looks there if ~/.zshrc has, before compinit: fpath=({path.parent} $fpath)")

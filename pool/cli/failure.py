@@ -3,7 +3,11 @@
 from pool.errors import InvalidConfig, PoolError
 from pool.plan import DevicesOccupied
 
-__all__ = ["NoSlotLeft", "OwnFault", "exit_status"]
+__all__ = ["CommandFailed", "NoSlotLeft", "OwnFault", "exit_status"]
+
+
+class CommandFailed(PoolError):
+    """A command could not do what it was asked to."""
 
 
 class NoSlotLeft(PoolError):

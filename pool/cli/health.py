@@ -5,10 +5,11 @@ import time
 import click
 
 from pool import Client
+from pool.cli.failure import CommandFailed
 from pool.cli.names import ModelName
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import doing, progress
-from pool.errors import ModelNotFound, PoolError, PoolUnreachable
+from pool.errors import DeadlineExceeded, ModelNotFound, PoolUnreachable
 from pool.terminal import count_of
 from pool.wire.entries import model_of
 from pool.wire.records import Slot, Status
@@ -51,7 +52,7 @@ def wait(model: str | None, timeout: float, endpoint: str | None, as_json: bool)
                 found = None
                 say(str(error))
                 if time.monotonic() > deadline:
-                    raise PoolError(f"after {timeout:g} s: {error}") from None
+                    raise DeadlineExceeded(f"after {timeout:g} s: {error}") from None
             if found is not None and time.monotonic() > deadline:
                 break
             time.sleep(LOOK_S)
@@ -68,7 +69,7 @@ def _show(found: Status, model: str | None, as_json: bool) -> None:
         if why:
             raise click.exceptions.Exit(1)
     elif why:
-        raise PoolError(why)
+        raise CommandFailed(why)
     else:
         click.echo(f"{model or 'the pool'} is served: {ready} of {count_of(len(slots), 'slot')} READY")
 

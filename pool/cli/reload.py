@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import click
 
 from pool import Client
+from pool.cli.failure import CommandFailed
 from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress, slots_left
-from pool.errors import PoolError
+from pool.errors import DeadlineExceeded
 from pool.wire.records import Changes
 
 __all__ = ["await_rolling_update", "reload", "show_changes"]
@@ -55,19 +56,19 @@ def _new_workers(slots: Sequence[int]) -> str:
 
 
 def await_rolling_update(client: Client, timeout_s: float) -> None:
-    """Raises `PoolError` where it ends early, or not in time."""
+    """Raises `CommandFailed` where it ends early, `DeadlineExceeded` where not in time."""
     deadline = time.monotonic() + timeout_s
     with progress() as say:
         while (update := (status := client.status()).rolling_update).left:
             say(slots_left(status, update.left))
             if time.monotonic() > deadline:
                 left = ", ".join(map(str, update.left))
-                raise PoolError(
+                raise DeadlineExceeded(
                     f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
                     " continues in the background"
                 )
             time.sleep(LOOK_S)
     if update.failure:
-        raise PoolError(update.failure)
+        raise CommandFailed(update.failure)
     if broken := status.versions.broken:
-        raise PoolError(f"did not start, so another version is served on: {', '.join(broken)}")
+        raise CommandFailed(f"did not start, so another version is served on: {', '.join(broken)}")

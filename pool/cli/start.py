@@ -14,7 +14,7 @@ import click
 import msgpack
 
 from pool import logs
-from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
+from pool.cli.failure import CommandFailed, NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option
 from pool.config import Settings, builtin_settings, demo_folder, load_settings, parse_settings
 from pool.core.actions import PoolStopped
@@ -209,7 +209,7 @@ def _read(link: socket.socket) -> dict[str, Any]:
     while True:
         chunk = link.recv(65536)
         if not chunk:
-            raise PoolError("the program that started this pool ended")
+            raise CommandFailed("the program that started this pool ended")
         unpacker.feed(chunk)
         for request in unpacker:
             return dict(request)

@@ -10,7 +10,7 @@ from pool import Client
 from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
 from pool.endpoint import ENDPOINT_VARIABLE, default_endpoint, holder, ipc_path
-from pool.errors import PoolError
+from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
 from pool.terminal import count_of
 from pool.wire.records import Status
 
@@ -28,13 +28,13 @@ def stop(timeout: float, endpoint: str | None, as_json: bool) -> None:
     path = ipc_path(endpoint or os.environ.get(ENDPOINT_VARIABLE) or default_endpoint(os.environ, os.getuid()))
     pid = holder(path)
     if pid is None:
-        raise PoolError(f"no pool runs at ipc://{path}")
+        raise PoolUnreachable(f"no pool runs at ipc://{path}")
     deadline = time.monotonic() + timeout
     with Client(f"ipc://{path}", reconnect_timeout=0.0) as client, progress() as say:
         client.stop()
         while holder(path) == pid:
             if time.monotonic() >= deadline:
-                raise PoolError(
+                raise DeadlineExceeded(
                     f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows what it waits for"
                 )
             with contextlib.suppress(PoolError):  # it may be gone by now

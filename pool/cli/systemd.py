@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pool.cli.failure import CommandFailed
 from pool.cli.start import settings_of
 from pool.endpoint import default_endpoint, ipc_path
-from pool.errors import PoolError
 from pool.kept import write_whole
 from pool.plan import make_plan
 from pool.systemd import UNIT_NAME, unit
@@ -68,7 +68,7 @@ def install(config: Path, user_unit: bool, account: str | None, force: bool) -> 
     if before == text.encode():
         click.echo(f"{path} already has this unit")
     elif before is not None and not force:
-        raise PoolError(
+        raise CommandFailed(
             f"{path} has a different unit; `pool systemd print` shows the new one, --force overwrites the old one"
         )
     else:
@@ -134,7 +134,7 @@ def _standing(path: Path) -> bytes | None:
     except IsADirectoryError:
         return b""
     except OSError as error:
-        raise PoolError(f"{path} cannot be read: {error.strerror}") from None
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _write(path: Path, text: str) -> None:
@@ -143,8 +143,8 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, [text.encode()], 0o644)  # others run `systemctl cat`
     except PermissionError as error:
-        raise PoolError(
+        raise CommandFailed(
             f"{path.parent}: {error.strerror}; run this as root, or write a unit of your own with --user"
         ) from None
     except OSError as error:
-        raise PoolError(f"{path} cannot be written: {error.strerror}") from None
+        raise CommandFailed(f"{path} cannot be written: {error.strerror}") from None

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pool import Client
+from pool.cli.failure import CommandFailed
 from pool.cli.model_loads import at_most
 from pool.cli.options import IMPATIENT, endpoint_option
 from pool.errors import PoolError
@@ -162,7 +163,7 @@ def top(interval: float, endpoint: str | None) -> None:
     a second. Press the underlined letter of a heading to sort by it, and q to leave.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise PoolError("pool top needs a terminal; `pool status --json` is for programs")
+        raise CommandFailed("pool top needs a terminal; `pool status --json` is for programs")
     console = Console(markup=False, emoji=False, highlight=False)
     watched = Watched()
     panes, paused, due = [watched.models, watched.slots], False, 0.0

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import operator
 import os
 import threading
 import time
@@ -172,7 +173,7 @@ class Client(Replicas):
         of it are sent as they lie. An overloaded pool slows this down, as with `block`. Raises the first failed job's
         error in its turn, and then reads no further input. Closing the iterator cancels the jobs in flight.
         """
-        if in_flight < 1:
+        if operator.index(in_flight) < 1:
             raise ValueError(f"in_flight is {in_flight}; give a positive number")
         from pool.client.bulk.mapping import mapped  # numpy comes with the first tensor
 

@@ -1,5 +1,6 @@
 """A pool of one's own: a child process that lives as long as a `with` block."""
 
+import math
 import os
 import shutil
 import socket
@@ -10,12 +11,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 
 import msgpack
 
 from pool.client.client import Client
-from pool.errors import InvalidConfig, PoolError
+from pool.errors import DeadlineExceeded, InvalidConfig, PoolUnreachable
 
 __all__ = ["EmbeddedPool", "start"]
 
@@ -34,8 +35,13 @@ def start(
     `config`: the path of a `config.toml`, a mapping with its keys, or None for the built-in demo model. It listens in
     a temporary folder unless the configuration names an endpoint. It ends with the block, and with this process,
     whatever ends that. `ready_timeout`: seconds. `quiet`: its log is shown only when it fails; meanwhile the last few
-    MiB are beside its socket, in the file `log`. Raises `PoolError` with what the pool said when it does not come up.
+    MiB are beside its socket, in the file `log`. When it does not come up it raises `InvalidConfig`,
+    `DeadlineExceeded` or `PoolUnreachable`, with what the pool said.
     """
+    if not isinstance(config, str | os.PathLike | Mapping | NoneType):
+        raise TypeError(f"config is {config!r:.80}; give a path, a mapping, or None for the demo model")
+    if not 0 < ready_timeout < math.inf:
+        raise ValueError(f"ready_timeout is {ready_timeout}; give seconds")
     return EmbeddedPool(config, ready_timeout=ready_timeout, quiet=quiet)
 
 
@@ -113,11 +119,11 @@ class EmbeddedPool(Client):
                     self._stop_within_s = float(ready["stop_within_s"])
                     return str(ready["endpoint"])
         except TimeoutError:
-            raise PoolError(f"the pool was not ready within {timeout_s:g} s{self._last_words()}") from None
+            raise DeadlineExceeded(f"the pool was not ready within {timeout_s:g} s{self._last_words()}") from None
         except OSError:
             pass  # it died before it read the configuration
         status = self._wait(KILL_WAIT_S)
-        error = InvalidConfig if status == 2 else PoolError
+        error = InvalidConfig if status == 2 else PoolUnreachable
         raise error(f"the pool did not start (exit status {status}){self._last_words()}")
 
     def _last_words(self) -> str:

@@ -2,16 +2,21 @@
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from pool.client.trust import check_folder
 from pool.endpoint import ENDPOINT_VARIABLE, MEMORY_SUFFIX, default_endpoint
+from pool.errors import InvalidInput
 
 __all__ = ["CONNECT_S", "RECONNECT_S", "Peer"]
 
 CONNECT_S = 5.0
 RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long before its models are loaded
+
+
+_ENDPOINT = re.compile(r"ipc://.+|tcp://.+:\d+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +33,14 @@ class Peer:
 
     @classmethod
     def of(cls, endpoint: str | None, connect_timeout: float, reconnect_timeout: float) -> "Peer":
-        """Raises `ValueError` for what is no time to wait."""
+        """Raises `ValueError` for what is no time to wait, `InvalidInput` for what is no endpoint."""
         for name, seconds in (("connect_timeout", connect_timeout), ("reconnect_timeout", reconnect_timeout)):
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"{name} is {seconds}; give seconds")
         named = endpoint if endpoint is not None else os.environ.get(ENDPOINT_VARIABLE) or None
         where = default_endpoint(os.environ, os.getuid()) if named is None else named
+        if _ENDPOINT.fullmatch(where) is None:  # a `TypeError` for what is no text
+            raise InvalidInput(f"{where!r:.200} is no endpoint; give ipc://PATH or tcp://HOST:PORT")
         return cls(where, connect_timeout, reconnect_timeout, is_default=named is None)
 
     @property

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pool.client.futures import JobFuture
-from pool.errors import PoolError
+from pool.errors import Incompatible
 from pool.wire.signatures import REPORT
 
 __all__ = ["report_of"]
@@ -23,7 +23,7 @@ def report_of(model: str, future: JobFuture) -> dict[str, Any]:
     try:
         report = json.loads(answer[REPORT].item())
     except (KeyError, ValueError) as error:
-        raise PoolError(f"the worker's report cannot be read: {error}") from None
+        raise Incompatible(f"the worker's report cannot be read: {error}") from None
     timeline = future.timeline
     assert timeline is not None  # the job is done
     return {"model": model, "slot": timeline.slot, "device": timeline.device, **report}

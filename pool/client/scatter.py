@@ -122,6 +122,7 @@ class Replicas(Questions):
         from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
         from pool.client.payload import to_inputs
 
+        request_for(model, device=None, **options)  # what is wrong with it is said before anybody is asked
         self._check_thread()
         whole = to_inputs(model, inputs)
         slots = self._ready_slots(model, options.get("version"))

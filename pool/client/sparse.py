@@ -24,6 +24,8 @@ class Sparse:
     dense_shape: Array
 
     def __post_init__(self) -> None:
+        if not all(isinstance(part, np.ndarray) for part in (self.indices, self.values, self.dense_shape)):
+            raise TypeError("the parts of a sparse tensor are numpy arrays")
         if self.dense_shape.ndim != 1 or self.values.ndim != 1 or not len(self.dense_shape):
             raise ValueError(
                 "values and dense_shape of a sparse tensor must be vectors; dense_shape needs at least one axis"

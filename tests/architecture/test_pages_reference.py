@@ -4,10 +4,12 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgpack
 import pytest
 
 from docs.generated import commands, parts, renewed, rows, sections
@@ -15,6 +17,8 @@ from docs.markdown import FOLDER, ROOT
 from pool import Client, errors
 from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.core.fleet import SlotState
+from pool.wire import records
+from pool.wire.codec import unpack
 from support.pool_process import pool_process
 
 PAGES = sorted(FOLDER.glob("*.md"))
@@ -68,10 +72,8 @@ def test_each_exit_status_of_a_command_is_told() -> None:
     assert told == {"0", *map(str, made)}
 
 
-# --- JSON: what a pool of stub models prints, field by field
+# --- JSON: what a pool of stub models prints, as the records of the page say
 
-OPEN = {"refused", "dropped", "answered", "signatures", "scheduling", "dependent", "amiss", "batches", "timeline"}
-"""Their keys are the data's, or stand elsewhere on the page."""
 CONFIG = """
 [pool]
 endpoint = "@endpoint@"
@@ -83,56 +85,34 @@ path = "stub:echo"
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[dict[str, Any]]:
+def client() -> Iterator[Client]:
     with pool_process(CONFIG) as pool, Client(pool.endpoint) as client:
         assert client.run("echo", [[1.0]])
-        status = client.status()
-        assert status.answered, "nothing was answered"
-        job = client.explain().jobs[0].job
-        yield {"status": status, "models": client.models(), "explain": client.explain(job)}
+        yield client
 
 
-def _fields(value: object, path: str = "") -> Iterator[str]:
-    """Each field's path; `[]` stands for an item of a list."""
-    if isinstance(value, dict):
-        for name, below in value.items():
-            here = f"{path}.{name}" if path else name
-            yield here
-            if name not in OPEN and not (name == "versions" and "[]" in here):
-                yield from _fields(below, here)
-    elif isinstance(value, list) and value:
-        yield from _fields(value[0], f"{path}[]")
+KINDS: dict[str, tuple[Any, str, str]] = {
+    "record-status": (records.Status, "status", ""),
+    "record-models": (tuple[records.Model, ...], "models", ""),
+    "record-job": (records.JobHistory, "explain", "1"),
+    "Recent": (records.Recent, "explain", ""),
+    "SlotHistory": (records.SlotHistory, "explain", "slot:0"),
+}
 
 
-def _empty(value: object, path: str = "") -> Iterator[str]:
-    """The paths of what has no fields now, but may have some."""
-    if value is None or value == []:
-        yield path
-    elif isinstance(value, dict):
-        for name, below in value.items():
-            yield from _empty(below, f"{path}.{name}" if path else name)
-    elif isinstance(value, list):
-        yield from _empty(value[0], f"{path}[]")
-
-
-def _told(heading: str) -> set[str]:
-    section = page("json").split(f"## `{heading}")[1].split("\n## ")[0].split("| field of a crash report")[0]
-    return {row[0].strip("`") for row in rows(section)}
-
-
-@pytest.mark.parametrize("what", ["status", "models", "explain"])
-def test_each_field_is_told_and_each_told_field_is_there(asked: dict[str, Any], what: str) -> None:
-    said, told = set(_fields(asked[what])), _told(f"pool {what} --json")
-    assert len(said) > 10
-    assert said - told == set()
-    empty = set(_empty(asked[what]))
-    assert not {field for field in told - said if field.rpartition(".")[0].removesuffix("[]") not in empty}
+@pytest.mark.parametrize("what", KINDS)
+def test_an_answer_has_each_field_that_is_told_and_no_other(client: Client, what: str) -> None:
+    kind, question, about = KINDS[what]
+    answer = client._connected().ask(question, about, 20.0)
+    found = unpack(kind, answer)
+    plain = [each.to_dict() for each in found] if isinstance(found, tuple) else found.to_dict()
+    assert plain == msgpack.unpackb(answer), "as it came"
 
 
 def test_each_field_of_a_crash_report_is_told() -> None:
-    """They are the keys of one dictionary, made in `pool/recorder/recorder.py`."""
+    """They are the keys of one dictionary, made in `pool/recorder/recorder.py`, and what the pool says of itself."""
     tree = ast.parse((ROOT / "pool" / "recorder" / "recorder.py").read_text())
-    made: set[str] = set()
+    made: set[str] = {"pool", "instance", "endpoint"}
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef) and function.name in ("_died", "_sight"):
             largest = max(
@@ -140,8 +120,7 @@ def test_each_field_of_a_crash_report_is_told() -> None:
             )
             made |= {key.value for key in largest.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
     assert len(made) > 15
-    table = page("json").split("| field of a crash report")[1].split("\n\n")[0]
-    assert {row[0].strip("`") for row in rows(f"| field{table}")} == made
+    assert {field.name for field in fields(records.CrashReport)} == made
 
 
 # --- the log
@@ -225,7 +204,7 @@ def test_a_step_is_in_the_file_that_the_page_names(file: str, function: str) -> 
     assert function in _defined((ROOT / file).read_text(encoding="utf-8"))
 
 
-def test_a_job_takes_the_steps_of_the_client_in_this_order(asked: dict[str, Any]) -> None:
+def test_a_job_takes_the_steps_of_the_client_in_this_order(client: Client) -> None:
     """One `run`, watched in the caller's thread."""
     seen: list[tuple[str, str]] = []
     installed = Path(errors.__file__).parents[1]  # as it runs: the tree, or what was installed from it
@@ -242,11 +221,10 @@ def test_a_job_takes_the_steps_of_the_client_in_this_order(asked: dict[str, Any]
         for function in re.findall(r"`([\w.]+)`", row[3])
     ]
     assert len(told) > 12
-    with Client(asked["status"]["endpoint"]) as client:
-        client.run("echo", [[1.0]])
-        sys.setprofile(watch)
-        client.run("echo", [[1.0]])
-        sys.setprofile(None)
+    client.run("echo", [[1.0]])
+    sys.setprofile(watch)
+    client.run("echo", [[1.0]])
+    sys.setprofile(None)
     assert [step for step in dict.fromkeys(seen) if step in told] == told
 
 

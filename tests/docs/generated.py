@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
 import click
@@ -31,7 +31,7 @@ from pool.config.settings import Settings
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
-from pool.wire import batches, hot, jobs
+from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
 from pool.wire.faults import Fault
@@ -342,6 +342,49 @@ def _plain(text: str) -> str:
 # --- Python -----------------------------------------------------------------------------------------------------------
 
 
+_JSON = {bool: "boolean", int: "integer", float: "number", str: "text", codec.Plain: "any"}
+_ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline"})
+"""Of `pool models` and `pool explain JOB`: they have a table of their own on the page, or are in another one."""
+
+
+def _record(kind: Any, before: str = "") -> Callable[[], Table]:
+    def made() -> Table:
+        return ["field", "type", "means"], [[_code(path), told] for path, told in _paths(kind, before, set())]
+
+    return made
+
+
+def _paths(kind: Any, before: str, told: set[Any]) -> Iterator[tuple[str, str]]:
+    """Each field with its type; those of a record within it once, where they come first."""
+    for name, annotation in get_type_hints(kind).items():
+        yield f"{before}{name}", _json_type(annotation)
+        inner, is_list = _record_in(annotation)
+        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory)):
+            continue
+        told.add(inner)
+        yield from _paths(inner, f"{before}{name}{'[]' if is_list else ''}.", told)
+
+
+def _record_in(annotation: Any) -> tuple[Any, bool]:
+    """The record that a field has, or has many of."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return (annotation, False) if issubclass(annotation, codec.Record) else (None, False)
+    found = [_record_in(each) for each in get_args(annotation)]
+    kind, is_list = next((each for each in found if each[0] is not None), (None, False))
+    return kind, is_list or get_origin(annotation) is tuple
+
+
+def _json_type(annotation: Any) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is tuple:
+        return f"list of {_json_type(inner[0])}"
+    if origin is not None and issubclass(origin, Mapping):
+        return f"{_json_type(inner[1])} by name"
+    if inner:
+        return " or ".join("null" if each is type(None) else _json_type(each) for each in inner)
+    return _JSON.get(annotation, "object")
+
+
 def _error_table() -> Table:
     found = [getattr(errors, name) for name in errors.__all__ if name != "from_fault"]
     return ["error", "to blame", "`retryable`", "means", "what to do"], [
@@ -376,7 +419,7 @@ def _members(kind: type, *, init: bool = True) -> Callable[[], Table]:
 INNER = frozenset(
     {
         *("abandon_after_fork", "finish", "is_cancelled", "is_over", "notify", "outcome", "run_callbacks", "tell"),
-        *("measured", "of_rows"),
+        *("measured", "own_rows"),
     }
 )
 """What the client's own rooms call."""
@@ -455,6 +498,13 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "layout": _layout,
     "exits": _exits,
     "marks": _marks,
+    "record-status": _record(records.Status),
+    "record-models": _record(records.Model, "[]."),
+    "record-changes": _record(records.Changes),
+    "record-job": _record(records.JobHistory),
+    "record-times": _record(records.JobTimes),
+    "record-crash-report": _record(records.CrashReport),
+    "record-signature": _record(records.SignatureInfo),
     "faults": lambda: (["fault", "on the wire"], [[each.name, _code(each.value)] for each in Fault]),
     "unpacking": lambda: (["cause", "the members"], [[each.name] for each in Unpacking]),
     "renamed-keys": lambda: (["old", "new"], [[_code(old), _code(new)] for old, new in RENAMED.items()]),
@@ -468,6 +518,7 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "client": _members(pool.Client),
     "async-client": _members(pool.AsyncClient),
     "future": _members(JobFuture, init=False),
+    "result": _members(pool.JobResult, init=False),
     "session": _members(pool.RemoteSession, init=False),
     "async-session": _members(pool.AsyncSession, init=False),
     "timeline": _members(pool.JobTimeline, init=False),

@@ -253,7 +253,7 @@ def test_a_closed_client_ends_its_futures(pool: PoolProcess) -> None:
     client.close()
     with pytest.raises(errors.PoolUnreachable, match="closed"):
         future.result(5)
-    with pytest.raises(errors.PoolError, match="closed"):
+    with pytest.raises(errors.InvalidState, match="closed"):
         client.submit("echo", 1.0)
 
 

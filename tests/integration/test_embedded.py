@@ -76,9 +76,9 @@ def test_what_is_wrong_is_raised() -> None:
     before = folders()
     with pytest.raises(errors.InvalidConfig, match="lanez"):
         pool.start({**ECHO, "pool": {"lanez": 3}})
-    with pytest.raises(errors.PoolError, match="cannot-load"):
+    with pytest.raises(errors.PoolUnreachable, match="cannot-load"):
         pool.start({"model": [{"name": "broken", "path": "stub:cannot-load"}], "pool": {"devices": ["cpu"]}})
-    with pytest.raises(errors.PoolError, match=r"not ready within 1 s"):
+    with pytest.raises(errors.DeadlineExceeded, match=r"not ready within 1 s"):
         pool.start(
             {"model": [{"name": "slow", "path": "stub:load-hang"}], "pool": {"devices": ["cpu"]}}, ready_timeout=1
         )

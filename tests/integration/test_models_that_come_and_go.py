@@ -166,5 +166,5 @@ def test_a_pool_without_a_file_takes_models_too() -> None:
         client.load("more", "stub:tell?n=7")
         eventually(lambda: not client.status().rolling_update.left)
         assert answers(client, "more") == 7.0
-        with pytest.raises(errors.PoolError, match="no file to read again"):
+        with pytest.raises(errors.InvalidState, match="no file to read again"):
             client.reload()

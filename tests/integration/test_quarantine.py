@@ -84,7 +84,7 @@ def test_a_jobs_story_is_told_by_its_number(client: Client) -> None:
 
 
 def test_a_job_that_nobody_remembers(client: Client) -> None:
-    with pytest.raises(errors.PoolError, match="this pool knows no job '123456789'; it remembers only recent"):
+    with pytest.raises(errors.InvalidInput, match="this pool knows no job '123456789'; it remembers only recent"):
         client.explain(123456789)
 
 

@@ -192,5 +192,5 @@ def test_what_became_of_a_slot_is_told_to_this_machine_alone() -> None:
     with pool_process(config) as pool:
         address = re.search(r"listening at (tcp://\S+) too", pool.text())
         assert address is not None
-        with Client(address[1]) as client, pytest.raises(errors.PoolError, match="only at the local endpoint"):
+        with Client(address[1]) as client, pytest.raises(errors.NotAllowed, match="only at the local endpoint"):
             client.explain(slot=0)

@@ -254,7 +254,7 @@ def test_it_is_asked_at_the_local_endpoint_only() -> None:
         port = free.getsockname()[1]
     endpoint = f"tcp://127.0.0.1:{port}"
     with pool_process(stub_config(f'listen = ["{endpoint}"]')), Client(endpoint) as client:
-        with pytest.raises(errors.PoolError, match="only at the local endpoint"):
+        with pytest.raises(errors.NotAllowed, match="only at the local endpoint"):
             client.reload()
         assert client.status().state == "SERVING"
 
@@ -267,7 +267,7 @@ def test_a_programs_own_pool_reloads_its_file(tmp_path: Path) -> None:
         config.write_text(text + 'batch_wait = "1ms"\n')
         assert [change.key for change in running.reload().changes] == ["[[model]] rows batch_wait"]
     given = {"pool": {"devices": ["cpu"]}, "model": [{"name": "m", "path": "stub:echo"}]}
-    with start(given) as running, pytest.raises(errors.PoolError, match="there is no file to read again"):
+    with start(given) as running, pytest.raises(errors.InvalidState, match="there is no file to read again"):
         running.reload()
 
 

@@ -14,7 +14,7 @@ from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
-from pool.errors import PoolError
+from pool.errors import Incompatible
 from pool.terminal import show
 
 JOB = BenchJob("digits", "serving_default", (), 4)
@@ -195,5 +195,5 @@ def test_a_curve_of_nothing_in_a_file(tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PoolError, match=r"--plot needs matplotlib: pip install 'tf-worker-pool\[plot\]'"):
+    with pytest.raises(Incompatible, match=r"--plot needs matplotlib: pip install 'tf-worker-pool\[plot\]'"):
         drawer()

@@ -14,7 +14,7 @@ from pool.bench.job import BenchJob
 from pool.bench.load import Load
 from pool.bench.point import Point
 from pool.bench.report import LoadReport, write_csv
-from pool.errors import PoolError
+from pool.errors import InvalidInput
 from pool.terminal import show
 
 JOB = BenchJob("digits", "serving_default", (), 4)
@@ -128,7 +128,7 @@ def test_a_line_of_csv_is_a_point(tmp_path: Path) -> None:
 
 
 def test_csv_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(PoolError, match=r"--csv .*: Is a directory"):
+    with pytest.raises(InvalidInput, match=r"--csv .*: Is a directory"):
         write_csv(tmp_path, {})
 
 

@@ -85,11 +85,36 @@ def fed(value: object, dtype: str, shape: tuple[int, ...] | None = None) -> Arra
 
 @pytest.mark.parametrize(
     ("shape", "text"),
-    [((2, 3, 8), "[2, 3, 8]"), ((8,), "[8]"), ((2, 7), "[2, 7]"), ((), "[]"), ((0, 9), "[0, 9]")],
+    [
+        ((2, 3, 8), "[2, 3, 8]"),
+        ((8,), "[8]: add an axis (`x[None]`)"),
+        ((2, 7), "[2, 7]"),
+        ((), "[]"),
+        ((0, 9), "[0, 9]"),
+    ],
 )
 def test_a_shape_that_does_not_fit_is_refused(shape: tuple[int, ...], text: str) -> None:
     expected = f"model m, signature s, input 'x': expected float32 [?, 8], got float32 {text}"
     assert refusal(taking({"x": X}), ("x", np.zeros(shape, np.float32))) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wanted", "hint"),
+    [
+        ("pixels", (64,), (-1, 64), ": add an axis (`pixels[None]`)"),
+        ("pixels", (), (1,), ": add an axis (`pixels[None]`)"),
+        ("serving x", (28, 28), (-1, -1, 28), ": add an axis (`array[None]`)"),
+        ("pixels", (63,), (-1, 64), ""),
+        ("pixels", (2, 2, 64), (-1, 64), ""),
+        ("pixels", (64,), (8, 64), ""),
+    ],
+)
+def test_a_row_in_the_place_of_a_batch_gets_a_hint(
+    name: str, shape: tuple[int, ...], wanted: tuple[int, ...], hint: str
+) -> None:
+    spec = TensorSpec("float32", wanted)
+    got = f"model m, signature s, input {name!r}: expected {spec}, got {TensorSpec('float32', shape)}"
+    assert refusal(taking({name: spec}), (name, np.zeros(shape, np.float32))) == got + hint
 
 
 @pytest.mark.parametrize(

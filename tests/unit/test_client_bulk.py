@@ -419,7 +419,7 @@ def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_t
     client._connected().submit_chunk(Request("m"), height, payload, time.monotonic(), Futures(futures, (1, 1, 1)))
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(3)})
     assert futures[0].result(5)
-    with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):
+    with pytest.raises(errors.Incompatible, match="the answer cannot be used: RuntimeError: of the client itself"):
         futures[2].result(5)
 
 

@@ -97,9 +97,9 @@ def test_waiting_in_the_io_thread_is_refused() -> None:
     driver = Driver(cast("Any", None), cast("Any", None))
     future = JobFuture(driver=driver)
     driver._thread = threading.get_ident()
-    with pytest.raises(errors.PoolError, match="done-callback"):
+    with pytest.raises(errors.InvalidState, match="done-callback"):
         future.result()
-    with pytest.raises(errors.PoolError, match="done-callback"):
+    with pytest.raises(errors.InvalidState, match="done-callback"):
         future.exception()
     future.finish(result_of({}))
     assert future.result() == {}

@@ -147,5 +147,5 @@ def test_a_client_that_is_closed_says_so() -> None:
         with pytest.raises(errors.PoolUnreachable):
             list(client.map("m", given((10, 1))))
         client.close()
-        with pytest.raises(errors.PoolError, match="closed"):
+        with pytest.raises(errors.InvalidState, match="closed"):
             list(client.map("m", given((10, 1))))

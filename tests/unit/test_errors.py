@@ -1,10 +1,13 @@
 """The exceptions: what each fault becomes, and whether a retry helps."""
 
+import ast
 import copy
 import re
+from collections.abc import Iterator
 
 import pytest
 
+from docs.markdown import ROOT
 from pool import errors
 from pool.wire.faults import Fault
 
@@ -52,6 +55,9 @@ def test_a_stateful_models_job_is_not_worth_a_retry() -> None:
         (errors.ModelNotFound, LookupError),
         (errors.DeadlineExceeded, TimeoutError),
         (errors.PoolUnreachable, ConnectionError),
+        (errors.InvalidState, RuntimeError),
+        (errors.NotAllowed, PermissionError),
+        (errors.InvalidConfig, ValueError),
     ],
 )
 def test_pythons_own_clause_catches_it_and_its_text_stays(
@@ -61,3 +67,21 @@ def test_pythons_own_clause_catches_it_and_its_text_stays(
         raise kind("as told")
     assert isinstance(caught.value, errors.PoolError)
     assert str(copy.copy(caught.value)) == "as told"
+
+
+def _made(tree: ast.AST) -> Iterator[int]:
+    """The lines where a bare `PoolError` is made, or chosen as the class of one."""
+    for node in ast.walk(tree):
+        chosen = {ast.Call: ("func",), ast.IfExp: ("body", "orelse"), ast.Assign: ("value",), ast.Raise: ("exc",)}
+        for place in chosen.get(type(node), ()):
+            found = getattr(node, place)
+            if "PoolError" in (getattr(found, "id", ""), getattr(found, "attr", "")):
+                yield node.lineno  # type: ignore[attr-defined]  # all of these have one
+
+
+def test_nothing_makes_a_bare_one() -> None:
+    assert [*_made(ast.parse("raise PoolError('no')"))], "it would be seen"
+    assert [*_made(ast.parse("kind = InvalidConfig if status == 2 else errors.PoolError"))]
+    files = [path for room in ("pool", "workers") for path in (ROOT / room).rglob("*.py")]
+    assert len(files) > 200
+    assert not [f"{path}:{line}" for path in files for line in _made(ast.parse(path.read_text(encoding="utf-8")))]
