@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DRAIN", "EMPTY", "Replacements"]
 
 RESTART = "restart requested"
-DRAIN = "drain requested; `pool restart` brings it back"
+DRAIN = "drain requested; `pool undrain` brings it back"
 EMPTY = "no model is placed here any more"
 
 
