@@ -25,18 +25,29 @@ if TYPE_CHECKING:
     from pool.client.session import RemoteSession
     from pool.client.sparse import Sparse
     from pool.client.timeline import JobTimeline
+    from pool.wire.records import Changes, CrashReport, JobHistory, Model, Recent, Slot, SlotHistory, Status
+    from pool.wire.signatures import Context
 
 __all__ = [
     "AsyncClient",
     "AsyncSession",
+    "Changes",
     "Client",
+    "Context",
+    "CrashReport",
     "EmbeddedPool",
     "JobFuture",
+    "JobHistory",
     "JobResult",
     "JobTimeline",
+    "Model",
     "Ragged",
+    "Recent",
     "RemoteSession",
+    "Slot",
+    "SlotHistory",
     "Sparse",
+    "Status",
     "errors",
     "start",
     "submit",
@@ -45,14 +56,23 @@ __all__ = [
 _HOMES = {
     "AsyncClient": "pool.client.async_client",
     "AsyncSession": "pool.client.async_session",
+    "Changes": "pool.wire.records",
     "Client": "pool.client.client",
+    "Context": "pool.wire.signatures",
+    "CrashReport": "pool.wire.records",
     "EmbeddedPool": "pool.client.embedded",
     "JobFuture": "pool.client.futures",
+    "JobHistory": "pool.wire.records",
     "JobResult": "pool.client.result",
     "JobTimeline": "pool.client.timeline",
+    "Model": "pool.wire.records",
     "Ragged": "pool.client.ragged",
+    "Recent": "pool.wire.records",
     "RemoteSession": "pool.client.session",
+    "Slot": "pool.wire.records",
+    "SlotHistory": "pool.wire.records",
     "Sparse": "pool.client.sparse",
+    "Status": "pool.wire.records",
     "start": "pool.client.embedded",
     "submit": "pool.client.default",
 }

@@ -4,7 +4,7 @@
         inputs = {"serving_default": {"image": ("string", [None])}}        # what callers give, where that differs
         outputs = {"serving_default": {"name": ("string", [None])}}        # what they get
 
-        def __init__(self, context): ...                                   # a `Context`
+        def __init__(self, context): ...                                   # a `pool.Context`
         def preprocess(self, inputs, signature): ...                       # of a part, to what the graph takes
         def postprocess(self, outputs, signature): ...                     # of the graph, to what the part is answered
 
@@ -17,12 +17,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pool.wire.faults import Fault
-from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
+from pool.wire.signatures import Context, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
 from pool.wire.texts import is_utf8
 from pool.wire.worker_messages import HandlerSettings
@@ -31,22 +31,13 @@ from workers.casts import cast
 from workers.raised import text_of
 from workers.signatures import shape_fits
 
-__all__ = ["Context", "Handler", "load_handler"]
+__all__ = ["Handler", "load_handler"]
 
 _RAISED = (Exception, SystemExit)  # a `sys.exit` in it must end neither lane nor worker
 
 Specs = Mapping[str, TensorSpec]
 Arrays = dict[str, Array]
 _Method = Callable[[Arrays, str], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a handler is made with: the model's name, the signatures of its graph, and its `handler_options`."""
-
-    model: str
-    signatures: Mapping[str, Signature]
-    options: Mapping[str, Any]
 
 
 class Handler:

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pool.wire.faults import Fault
 from pool.wire.independence import Trial
 from pool.wire.optimizations import Optimization
 
-__all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "ModelInfo", "Refused", "Signature", "TensorSpec"]
+__all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "Context", "ModelInfo", "Refused", "Signature", "TensorSpec"]
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -103,3 +104,12 @@ class ModelInfo:
         """Whether these outputs of this signature have rows; that each is computed by itself is still to be proven."""
         found = self.signatures.get(signature or "")
         return not self.stateful and found is not None and found.has_rows(outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler is made with: the model's name, the signatures of its graph, and its `handler_options`."""
+
+    model: str
+    signatures: Mapping[str, Signature]
+    options: Mapping[str, Any]

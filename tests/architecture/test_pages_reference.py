@@ -159,8 +159,8 @@ def test_each_log_event_is_told_with_its_fields() -> None:
     }
     assert set(logged) - set(told) == set()
     assert set(told) - set(logged) <= _chosen(), "events that nothing logs"
-    for event, fields in logged.items():
-        assert fields <= told[event], event
+    for event, named in logged.items():
+        assert named <= told[event], event
 
 
 def test_each_state_that_is_logged_is_told() -> None:
