@@ -11,7 +11,7 @@ import click
 
 from pool import Client
 from pool.cli.options import IMPATIENT, endpoint_option
-from pool.logs import Entry, Field, lines
+from pool.logs import Entry, Field, as_json_line, for_people
 from pool.wire.records import LogLine
 
 __all__ = ["logs"]
@@ -31,7 +31,7 @@ def logs(follow: bool, count: int, as_json: bool, endpoint: str | None) -> None:
 
     Only on the pool's machine.
     """
-    line = lines.as_json if as_json else partial(lines.for_people, colour=sys.stdout.isatty())
+    line = as_json_line if as_json else partial(for_people, colour=sys.stdout.isatty())
     with contextlib.suppress(KeyboardInterrupt), Client(endpoint, **IMPATIENT) as client:
         found = client.logs()
         told: list[LogLine] = []

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from pool.client.client import Client
+from pool import Client
 from pool.wire.records import Status
 
 __all__ = ["ModelName", "SlotNumber"]

@@ -9,7 +9,7 @@ from datetime import datetime
 from pool.logs.entry import Entry, Field
 from pool.wire.texts import printable
 
-__all__ = ["as_json", "for_people", "prefixed", "priority"]
+__all__ = ["as_json_line", "for_people", "prefixed", "priority"]
 
 # Syslog's numbers.
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
@@ -46,7 +46,7 @@ def prefixed(entry: Entry) -> str:
     return "".join(f"{start}{line}\n" for line in lines)
 
 
-def as_json(entry: Entry) -> str:
+def as_json_line(entry: Entry) -> str:
     """One object in ASCII, whatever stands in the entry."""
     document: dict[str, object] = {
         "time": datetime.fromtimestamp(entry.time_s).astimezone().isoformat(timespec="milliseconds"),

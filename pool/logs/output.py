@@ -131,7 +131,7 @@ class _Handler(logging.Handler):
 
 def _line(as_json: bool, to_journal: bool, level: int, colour: bool) -> Callable[[Entry], str]:
     if as_json:
-        return lines.as_json
+        return lines.as_json_line
     if to_journal:
         return lines.prefixed
     return partial(lines.for_people, colour=colour, fields=level <= logging.DEBUG)

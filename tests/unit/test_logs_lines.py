@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 from pool.logs.entry import CALLER_CHARS, MESSAGE_CHARS, Entry, about, callers, entry_of
-from pool.logs.lines import as_json, for_people, prefixed
+from pool.logs.lines import as_json_line, for_people, prefixed
 
 READY = Entry(1_700_000_000.1234, logging.INFO, "slot_ready", "slot 0 cpu:0 READY", {"slot": 0, "models": ("a", "b c")})
 EVIL = Entry(0.0, logging.WARNING, "worker_output", "x\n00:00:00 slot 1\x1b[2J", {"reason": "a\nb\x00"})
@@ -44,7 +44,7 @@ def test_a_text_that_is_no_utf8_can_be_written_by_all() -> None:
     entry = entry_of(odd)
     assert entry.message == r"slot \udcff 3"
     assert entry.fields == {"path": r"/\udcff", "models": [r"\ud800", "b"], "slots": [1], "share": 0.5, "slot": 0}
-    assert json.loads(as_json(entry))["path"].encode() == rb"/\udcff"
+    assert json.loads(as_json_line(entry))["path"].encode() == rb"/\udcff"
 
 
 def test_for_people() -> None:
@@ -66,7 +66,7 @@ def test_for_a_journal_that_reads_lines() -> None:
 
 
 def test_for_programs() -> None:
-    read = json.loads(as_json(READY))
+    read = json.loads(as_json_line(READY))
     assert datetime.fromisoformat(read.pop("time")) == datetime.fromisoformat("2023-11-14T22:13:20.123+00:00")
     assert read == {
         "level": "info",
@@ -75,12 +75,12 @@ def test_for_programs() -> None:
         "slot": 0,
         "models": ["a", "b c"],
     }
-    assert json.loads(as_json(EVIL))["message"] == EVIL.message
+    assert json.loads(as_json_line(EVIL))["message"] == EVIL.message
 
 
 def test_json_is_always_json() -> None:
     odd = {"share": float("inf"), "message": "not the sentence", "text": "\ud800\x1b\u2028", "path": object()}
-    line = as_json(Entry(0.0, logging.INFO, "e", "the sentence", odd))  # type: ignore[arg-type]
+    line = as_json_line(Entry(0.0, logging.INFO, "e", "the sentence", odd))  # type: ignore[arg-type]
     read = json.loads(line, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name)))
     assert (read["share"], read["message"], read["text"]) == ("inf", "the sentence", "\ud800\x1b\u2028")
     assert line.isascii()
@@ -98,4 +98,4 @@ def test_a_traceback_is_a_field_and_for_people_lines_that_cannot_be_events() -> 
     assert rest[-1] == "    ValueError: why\\x1b"
     assert all(line.startswith("    ") for line in rest)
     assert all(line.startswith("<3>") for line in prefixed(entry).splitlines())
-    assert json.loads(as_json(entry))["exception"].endswith("ValueError: why\x1b")
+    assert json.loads(as_json_line(entry))["exception"].endswith("ValueError: why\x1b")
