@@ -17,7 +17,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.option("--print", "print_only", is_flag=True, help="Print the script, and write no file.")
 def completion(shell: str | None, print_only: bool) -> None:
-    """Make SHELL complete commands, options, models and slots of `pool`. Default: the shell in $SHELL.
+    """Make SHELL complete the commands, models and slots of `pool`. Default: the shell in $SHELL.
 
     Writes the script where the shell finds it, into your home folder. Models and slots are those of the running pool.
     """

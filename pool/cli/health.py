@@ -17,6 +17,7 @@ from pool.wire.records import Slot, Status
 __all__ = ["health", "wait"]
 
 LOOK_S = 0.1
+CONNECT_S = 1.0  # before it is said that there is no pool yet
 
 model_option = click.option("--model", type=ModelName(), metavar="NAME", help="Ask for this model alone.")
 
@@ -43,7 +44,7 @@ def health(model: str | None, endpoint: str | None, as_json: bool) -> None:
 def wait(model: str | None, timeout: float, endpoint: str | None, as_json: bool) -> None:
     """Wait until the pool can serve, as `pool health` has it. The pool need not have started yet."""
     deadline, found = time.monotonic() + timeout, None
-    with progress() as say, Client(endpoint, connect_timeout=LOOK_S, reconnect_timeout=0.0) as client:
+    with progress() as say, Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
         while found is None or _why_not(found, model):
             try:
                 found = client.status()

@@ -10,7 +10,7 @@ from pool.wire.records import Status
 
 __all__ = ["ModelName", "SlotNumber"]
 
-PATIENCE_S = 0.5  # of somebody who has pressed Tab
+PATIENCE_S = 1.0  # of somebody who has pressed Tab
 
 
 def _status(context: click.Context) -> Status | None:

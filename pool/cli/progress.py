@@ -3,6 +3,10 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
 from pool.terminal import progress_console, span
 from pool.wire.records import Slot, Status
 from pool.wire.texts import printable
@@ -14,13 +18,18 @@ Say = Callable[[str], None]
 
 @contextlib.contextmanager
 def progress() -> Iterator[Say]:
-    """What was said last moves on standard error, if that is a terminal. Nothing of it stays, and elsewhere is none."""
+    """What was said last moves on standard error, if that is a terminal. Nothing of it stays, and elsewhere is none.
+
+    REQUIRES that nothing else is printed meanwhile.
+    """
     console = progress_console()
     if not console.is_terminal:
         yield lambda _: None
         return
-    with console.status("") as line:
-        yield lambda text: line.update(printable(text))
+    moving = Spinner("dots")
+    # Standard output is not to go where this goes: it may be a file.
+    with Live(moving, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
+        yield lambda text: moving.update(text=Text(printable(text), no_wrap=True, overflow="ellipsis"))
 
 
 def doing(slot: Slot) -> str:

@@ -28,10 +28,11 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
     if (slot is None) == (not rolling):
         raise click.UsageError("name a SLOT, or give --rolling for all of them")
     done: list[Slot] = []
-    with Client(endpoint, reconnect_timeout=0.0) as client, progress() as say:
+    with Client(endpoint, reconnect_timeout=0.0) as client:
         slots = [slot] if slot is not None else [found.slot for found in client.status().slots if found.models]
         for number in slots:
-            found = await_worker(client, number, client.restart(number, rolling=rolling), timeout, say)
+            with progress() as say:
+                found = await_worker(client, number, client.restart(number, rolling=rolling), timeout, say)
             done.append(found)
             if not as_json:
                 who = f"pid {found.pid}, incarnation {found.incarnation}"

@@ -75,6 +75,7 @@ def _written(
         with _logging(writer.put, level, writer.show):
             yield
     finally:
+        writer.show("")
         if writer.close(FLUSH_S):
             owned.close()
         else:

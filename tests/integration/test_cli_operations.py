@@ -129,7 +129,8 @@ def test_waiting_begins_before_the_pool_does() -> None:
     with pool_process(stub_config(devices='["cpu"]', models=MODELS)) as first:
         endpoint = first.endpoint
         done = run_command(first, "stop", "--json")
-        assert json.loads(done.stdout) == {"pid": first.process.pid if first.process else None}
+        assert json.loads(done.stdout) == {"pid": first.pid}
+        assert first.running.wait(LONG_S) == 0
     done = run_command(None, "wait", "--endpoint", endpoint, "--timeout", "0.5")
     assert done.returncode == 1
     assert done.stderr.startswith("pool: after 0.5 s: no pool answers")
@@ -190,4 +191,4 @@ def test_models_slots_and_commands_are_completed(pool: PoolProcess) -> None:
 def test_without_a_pool_nothing_is_completed_and_nothing_is_said() -> None:
     environ = {"_POOL_COMPLETE": "bash_complete", "COMP_WORDS": "pool drain ", "COMP_CWORD": "2"}
     done = run_command(None, environ={**environ, "POOL_ENDPOINT": "ipc:///nowhere/at/all.sock"})
-    assert (done.stdout, done.stderr) == ("", "")
+    assert (done.stdout.strip(), done.stderr) == ("", "")
