@@ -21,7 +21,7 @@ from pool.client.futures import JobFuture
 from pool.errors import ModelFailed, PoolError, PoolUnreachable
 from pool.wire.signatures import TensorSpec
 from pool.wire.tensors import DTYPES, dtype_name
-from support.results import result_of
+from unit.results import result_of
 
 # --- percentiles
 

@@ -17,7 +17,7 @@ from pool.bench.meter import Meter, Show
 from pool.bench.point import Point, saturated
 from pool.client.futures import JobFuture
 from pool.errors import DeadlineExceeded, ModelFailed, Overloaded, PoolError, PoolUnreachable
-from support.results import result_of
+from unit.results import result_of
 
 Outcome = PoolError | dict[str, Any]
 

@@ -27,7 +27,7 @@ from pool.wire.faults import Fault
 from pool.wire.tensors import decode_tensor, join_strings
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
-from support.results import result_of
+from unit.results import result_of
 
 QUICK = replace(TIMELINE, run_s=1e-6)
 

@@ -12,7 +12,7 @@ from pool import errors
 from pool.client.driver import Driver
 from pool.client.futures import JobFuture
 from support.processes import eventually
-from support.results import result_of
+from unit.results import result_of
 
 
 def test_a_cancelled_future_is_done_for_those_who_wait() -> None:

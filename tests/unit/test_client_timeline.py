@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pool.cli.timeline_bar import where_it_ran
-from support.results import TOLD, result_of
+from unit.results import TOLD, result_of
 
 
 def test_segments_add_up_to_the_wall_time() -> None:

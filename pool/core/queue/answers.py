@@ -7,7 +7,7 @@ from collections import Counter
 
 from pool.clock import Timers
 from pool.core import actions as do
-from pool.core.fleet.slot import Slot
+from pool.core.fleet import Slot
 from pool.core.history import History
 from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
