@@ -7,7 +7,7 @@ import pytest
 from pool.core.queue.tally import BOUNDS_S, Tally
 from pool.wire.faults import Fault
 from simulation.driver import Driver
-from support import told_pool
+from unit import told_pool
 
 
 def counted(tally: Tally, now: float, seconds: float) -> None:

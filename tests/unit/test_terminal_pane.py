@@ -14,7 +14,7 @@ from rich.console import Console
 from pool.cli.top import Watched
 from pool.terminal import CHART, Heading, Keys, Pane, sparkline
 from simulation.driver import Driver
-from support import told_pool
+from unit import told_pool
 
 
 def test_a_sparkline() -> None:
