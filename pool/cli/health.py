@@ -72,7 +72,8 @@ def _show(found: Status, model: str | None, as_json: bool) -> None:
     elif why:
         raise CommandFailed(why)
     else:
-        click.echo(f"{model or 'the pool'} is served: {ready} of {count_of(len(slots), 'slot')} READY")
+        who = "the pool serves" if model is None else f"{model} is served"
+        click.echo(f"{who}: {ready} of {count_of(len(slots), 'slot')} READY")
 
 
 def _why_not(found: Status, model: str | None) -> str:

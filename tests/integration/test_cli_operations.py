@@ -35,7 +35,7 @@ def pool() -> Iterator[PoolProcess]:
 
 def test_health_is_0_only_if_it_can_serve(pool: PoolProcess) -> None:
     done = run_command(pool, "health")
-    assert (done.returncode, done.stdout) == (0, "the pool is served: 2 of 2 slots READY\n")
+    assert (done.returncode, done.stdout) == (0, "the pool serves: 2 of 2 slots READY\n")
     done = run_command(pool, "health", "--model", "echo", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"serves": True, "reason": "", "ready_slots": 1, "slots": 1}
