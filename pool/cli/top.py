@@ -25,7 +25,7 @@ __all__ = ["top"]
 
 KEPT = 240  # figures of a chart
 LOOK_S = 0.25  # between two looks at the size of the terminal
-KEYS = "q quit · a letter sorts, again: reverses · ↑↓ scroll · tab other table · space pause"
+KEYS = "q quit · letter sorts, again reverses · ↑↓ scroll · tab switches · space pauses"
 
 
 def _state(state: str) -> Text:
