@@ -85,7 +85,9 @@ def _written(
 
 
 @contextlib.contextmanager
-def _logging(put: Callable[[Entry], None], level: int, shown: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def _logging(
+    put: Callable[[Entry], None], level: int, shown: Callable[[str], bool] = lambda _: False
+) -> Iterator[None]:
     root, handler = logging.getLogger("pool"), _Handler(put, shown)
     root.addHandler(handler)
     root.setLevel(level)
@@ -104,10 +106,9 @@ def since(number: int) -> list[tuple[int, Entry]]:
     return [each for each, total in zip(found, sizes, strict=True) if total <= MOST_TOLD_CHARS or each is found[0]]
 
 
-def show(text: str) -> None:
-    """What goes on now, below the log in a terminal, until the next one; "" ends it. Elsewhere it is not seen."""
-    for handler in _handlers():
-        handler.show(text)
+def show(text: str) -> bool:
+    """What goes on now, below the log in a terminal, until the next one; "" ends it. False: nobody sees it."""
+    return any(handler.show(text) for handler in _handlers())  # there is one at most
 
 
 def _handlers() -> list["_Handler"]:
@@ -117,7 +118,7 @@ def _handlers() -> list["_Handler"]:
 class _Handler(logging.Handler):
     """Keeps the last entries too, for whoever asks the pool. `emit` holds the handler's own lock."""
 
-    def __init__(self, put: Callable[[Entry], None], shown: Callable[[str], None]) -> None:
+    def __init__(self, put: Callable[[Entry], None], shown: Callable[[str], bool]) -> None:
         super().__init__()
         self._put = put
         self.show = shown

@@ -59,12 +59,17 @@ class Writer:
             self._chars += len(entry.message)
             self._changed.notify()
 
-    def show(self, text: str) -> None:
-        """From any thread, what goes on now. Never waits; who does not see it in time sees what follows it."""
+    def show(self, text: str) -> bool:
+        """From any thread, what goes on now. Never waits; who does not see it in time sees what follows it.
+
+        False: nobody sees it at all.
+        """
+        if self._show is None:
+            return False
         with self._changed:
-            if self._show is not None:
-                self._now = text
-                self._changed.notify()
+            self._now = text
+            self._changed.notify()
+        return True
 
     def close(self, timeout_s: float) -> bool:
         """Takes nothing more. Whether all that was taken is written, within this time."""

@@ -321,7 +321,7 @@ class Service:
         self._tell.ended = self._look_at_jobs if self._reconciler.awaits_jobs else None
 
     def _tell_progress(self) -> None:
-        """Of the start, a second at a time: a person may look at it."""
+        """Of the start, a second at a time, if a person looks at it."""
         slots = [slot for slot in self._machine.fleet.slots if slot.models]
         if self._reconciler.has_served or self._machine.fleet.stopping:
             logs.show("")
@@ -333,8 +333,8 @@ class Service:
             for slot in slots
             if slot.state is not SlotState.READY
         ]
-        logs.show(f"{ready} of {len(slots)} slots READY · {'; '.join(rest)}")
-        self._progress_turn.by(now + PROGRESS_S)
+        if logs.show(f"{ready} of {len(slots)} slots READY · {'; '.join(rest)}"):
+            self._progress_turn.by(now + PROGRESS_S)
 
     def _tell_alive(self) -> None:
         now = time.monotonic()
