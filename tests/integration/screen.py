@@ -57,7 +57,7 @@ class Screen:
 
 
 @contextmanager
-def on_screen(pool: PoolProcess, *arguments: str, columns: int = 100, lines: int = 24) -> Iterator[Screen]:
+def on_screen(pool: PoolProcess | None, *arguments: str, columns: int = 100, lines: int = 24) -> Iterator[Screen]:
     ours, its = pty.openpty()
     ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}

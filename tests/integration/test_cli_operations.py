@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,20 @@ def test_what_takes_long_says_what_it_waits_for_in_a_terminal(pool: PoolProcess)
         assert screen.ended() == 0
     with on_screen(pool, "unload", "slow") as screen:
         assert screen.ended() == 0
+
+
+def test_a_start_says_what_each_slot_does_and_the_log_has_colours(tmp_path: Path) -> None:
+    model = '[[model]]\nname = "slow"\npath = "stub:rows?load_ms=3000"\n'
+    with tempfile.TemporaryDirectory(prefix="pt-") as folder:  # pytest's own are too deep for a socket
+        config = stub_config(devices='["cpu"]', models=model).replace("@endpoint@", f"ipc://{folder}/p.sock")
+        (tmp_path / "config.toml").write_text(config)
+        with on_screen(None, "start", "--config", str(tmp_path / "config.toml")) as screen:
+            screen.until("0 of 1 slots READY · slot 0 cpu:0: ")
+            screen.until("loading slow for 2 s")
+            screen.until("ready: 1 of 1 slots serve")
+            assert "\x1b[32mINFO" in screen.written
+            screen.process.send_signal(signal.SIGINT)
+            assert screen.ended() == 0
 
 
 @pytest.mark.parametrize(
