@@ -24,10 +24,11 @@ KEPT = "\n\t"  # an error may have several lines
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
-    *("init", "start", "stop", "restart", "drain", "reload", "load", "unload", "status", "models"),
-    *("placement", "devices", "submit", "check", "doctor", "explain", "bench", "demo", "systemd", "help"),
+    *("init", "start", "stop", "wait", "health", "status", "top", "logs", "models", "placement", "devices", "submit"),
+    *("restart", "drain", "undrain", "reload", "load", "unload"),
+    *("check", "doctor", "explain", "bench", "demo", "systemd", "completion", "help"),
 )
-_FILES = {"unload": "load"}  # where it is not of the command's name
+_FILES = {"unload": "load", "undrain": "drain", "wait": "health"}  # where it is not of the command's name
 
 
 class _Commands(Group):

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from pool import Client
 from pool.cli.group import Group
+from pool.cli.names import ModelName
 from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
 from pool.errors import InvalidState
 from pool.terminal import plain_console, show
@@ -142,7 +143,7 @@ _TIMEOUT = f"Timeout of each job. Default: {OPEN_TIMEOUT_S:g}s in an open loop, 
 _WARMUP = "Warm up for this time, or until throughput and median latency agree in three windows in a row."
 
 _job_options = _options(
-    click.argument("model"),
+    click.argument("model", type=ModelName()),
     signature_option,
     click.option("--duration", type=_TIME, default="10s", help="How long to measure each step."),
     click.option("--rows", type=_COUNT, default=1, help="Rows of each job, on axis 0."),

@@ -19,10 +19,10 @@ __all__ = ["explain"]
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("what", metavar="[JOB|slot:N]", required=False)
+@click.argument("what", metavar="[JOB | worker N | slot:N]", nargs=-1)
 @as_json
 @endpoint_option
-def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
+def explain(what: tuple[str, ...], as_json: bool, endpoint: str | None) -> None:
     """Show what happened to JOB, or why the last worker of a slot died.
 
     For a job: where it waited, ran and failed, and where its time went. For a slot: what its worker ran, where it hung
@@ -31,7 +31,7 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
     The pool numbers jobs itself: `pool submit --timeline` prints the number, and `future.timeline.job` has it. It
     remembers about the last thousand jobs. Crash reports of workers are kept in the state folder, too.
     """
-    job, slot = _asked(what)
+    job, slot = _asked(" ".join(what))
     found: JobHistory | SlotHistory | Recent
     with Client(endpoint, **IMPATIENT) as client:
         if slot is not None:
@@ -51,14 +51,14 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
         _show_history(found)
 
 
-def _asked(what: str | None) -> tuple[int | None, int | None]:
+def _asked(what: str) -> tuple[int | None, int | None]:
     """Job and slot, one of them at most."""
-    if what is None:
+    if not what:
         return None, None
-    match = re.fullmatch(r"(slot:)?(\d{1,18})", what, re.ASCII)
+    match = re.fullmatch(r"(slot:|(?:slot|worker) )?(\d{1,18})", what, re.ASCII)
     if match is None:
         raise click.BadParameter(
-            f"{what!r:.80} is neither a job number nor a slot; write a number such as 7, or slot:0"
+            f"{what!r:.80} is neither a job number nor a slot; write a number such as 7, or worker 0"
         )
     number = int(match[2])
     return (None, number) if match[1] else (number, None)

@@ -1,7 +1,7 @@
 """What became of a slot's workers, in words: the crash reports that the pool keeps."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rich.table import Table
 from rich.text import Text
@@ -65,7 +65,7 @@ def _section(title: str, lines: Iterable[str]) -> None:
 
 def _when(about: CrashReport | Death) -> str:
     try:
-        return f"{datetime.fromisoformat(about.died_at).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{datetime.fromisoformat(about.died_at).astimezone():%Y-%m-%d %H:%M:%S}"  # as the log has it
     except ValueError:
         return printable(about.died_at)
 

@@ -3,22 +3,14 @@
 import click
 
 from pool import Client
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.names import ModelName
+from pool.cli.options import as_json, endpoint_option, timeout_option
 from pool.cli.reload import await_rolling_update, show_changes
 
 __all__ = ["load", "unload"]
 
-TIMEOUT_S = 900.0
-
 wait_option = click.option(
     "--wait/--no-wait", default=True, help="Return when the slots have new workers (the default)."
-)
-timeout_option = click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=TIMEOUT_S,
-    metavar="SECONDS",
-    help="How long to wait.",
 )
 
 
@@ -44,7 +36,7 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=ModelName())
 @wait_option
 @timeout_option
 @as_json

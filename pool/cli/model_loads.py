@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from pool.terminal import Column, count_of, labelled, numeric, size, table
-from pool.wire.records import ModelLoad
+from pool.wire.records import LastMinute, ModelLoad
 
-__all__ = ["model_loads", "model_notes"]
+__all__ = ["at_most", "model_loads", "model_notes"]
 
 
 def model_loads(models: Sequence[ModelLoad]) -> Table:
@@ -16,12 +16,25 @@ def model_loads(models: Sequence[ModelLoad]) -> Table:
         models,
         Column("MODEL", lambda model: labelled(model.name, model.labels)),
         Column(">QUEUED", lambda model: f"{model.queued_jobs:,}"),
-        Column(">RUNNING", lambda model: f"{max(0, model.unanswered_jobs - model.queued_jobs):,}"),
-        Column(">SIZE", lambda model: size(model.bytes)),
+        Column(">RUNNING", lambda model: f"{max(0, model.unanswered_jobs - model.queued_jobs):,}", below=">QUEUED"),
+        Column(">JOBS/S", lambda model: numeric(model.last_minute.done / model.last_minute.seconds)),
+        Column(">ERRORS", lambda model: f"{model.last_minute.failed:,}", below=">JOBS/S"),
+        Column(">P50", lambda model: at_most(model.last_minute, model.last_minute.p50_s)),
+        Column(">P99", lambda model: at_most(model.last_minute, model.last_minute.p99_s), below=">P50"),
         Column(">DEVICE TIME", lambda model: f"{numeric(model.device_s)} s"),
+        Column(">SIZE", lambda model: size(model.bytes), below=">DEVICE TIME"),
         Column(">MAX BATCH", lambda model: str(model.max_batch)),
         Column("TAKES", _takes, below=""),
     )
+
+
+def at_most(minute: LastMinute, quantile_s: float | None) -> str:
+    """`≤ 5 ms`: the end of the bucket that a quantile of the minute is in."""
+    if not minute.done:
+        return ""
+    if quantile_s is None:
+        return "> 700 s"
+    return f"≤ {quantile_s:g} s" if quantile_s >= 1 else f"≤ {quantile_s * 1000:g} ms"
 
 
 def model_notes(models: Sequence[ModelLoad]) -> list[str]:

@@ -19,6 +19,7 @@ __all__ = [
     "name_option",
     "print_json",
     "signature_option",
+    "timeout_option",
 ]
 
 # Of a `Client`: a question about what runs is not worth a longer wait for it.
@@ -60,6 +61,15 @@ config_option = click.option(
     help="Default: config.toml in this folder, else the built-in demo.",
 )
 
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait. What was begun goes on afterwards.",
+)
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 signature_option = click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one.")
@@ -73,6 +83,6 @@ input_option = click.option(
 )
 
 
-def print_json(found: object) -> None:
-    """What `--json` asks for."""
-    click.echo(json.dumps(found, indent=2))
+def print_json(found: object, indent: int | None = 2) -> None:
+    """What `--json` asks for; one line where `indent` is None, for several in turn."""
+    click.echo(json.dumps(found, indent=indent))

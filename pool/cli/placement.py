@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pool import Client
+from pool.cli.names import ModelName
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import count_of, new_table, show
 from pool.wire.texts import printable
@@ -19,7 +20,7 @@ _MOST_NAMED = 5
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=ModelName())
 @click.option("--device", metavar="NAME", help="Ask the worker on this device, as `pool status` shows it, or slot:N.")
 @click.option(
     "--timeout", type=float, metavar="SECONDS", help="How long it may take. Default: the pool's default_timeout."

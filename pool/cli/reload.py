@@ -7,7 +7,8 @@ import click
 
 from pool import Client
 from pool.cli.failure import CommandFailed
-from pool.cli.options import as_json, endpoint_option, print_json
+from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
+from pool.cli.progress import progress, slots_left
 from pool.errors import DeadlineExceeded
 from pool.wire.records import Changes
 
@@ -18,7 +19,7 @@ LOOK_S = 0.1
 
 @click.command()
 @click.option("--wait", is_flag=True, help="Return when every slot has the new settings.")
-@click.option("--timeout", type=float, default=1800.0, show_default=True, help="Seconds to wait with --wait.")
+@timeout_option
 @endpoint_option
 @as_json
 def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> None:
@@ -57,14 +58,16 @@ def _new_workers(slots: Sequence[int]) -> str:
 def await_rolling_update(client: Client, timeout_s: float) -> None:
     """Raises `CommandFailed` where it ends early, `DeadlineExceeded` where not in time."""
     deadline = time.monotonic() + timeout_s
-    while (update := (status := client.status()).rolling_update).left:
-        if time.monotonic() > deadline:
-            left = ", ".join(map(str, update.left))
-            raise DeadlineExceeded(
-                f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
-                " continues in the background"
-            )
-        time.sleep(LOOK_S)
+    with progress() as say:
+        while (update := (status := client.status()).rolling_update).left:
+            say(slots_left(status, update.left))
+            if time.monotonic() > deadline:
+                left = ", ".join(map(str, update.left))
+                raise DeadlineExceeded(
+                    f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
+                    " continues in the background"
+                )
+            time.sleep(LOOK_S)
     if update.failure:
         raise CommandFailed(update.failure)
     if broken := status.versions.broken:

@@ -3,45 +3,39 @@
 import click
 
 from pool import Client
-from pool.cli.options import endpoint_option
-from pool.cli.slot_wait import await_slot
-from pool.errors import WorkerLost
+from pool.cli.names import SlotNumber
+from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
+from pool.cli.progress import progress
+from pool.cli.slot_wait import await_worker
 from pool.wire.records import Slot
 
 __all__ = ["restart"]
 
 
 @click.command()
-@click.argument("slot", type=click.IntRange(0), required=False)
+@click.argument("slot", type=SlotNumber(), required=False)
 @click.option("--rolling", is_flag=True, help="Restart all slots, one after the other.")
-@click.option("--timeout", type=float, default=1800.0, show_default=True, help="Seconds to wait for each slot.")
+@timeout_option
 @endpoint_option
-def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | None) -> None:
+@as_json
+def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | None, as_json: bool) -> None:
     """Give SLOT a new worker, or with --rolling each slot in turn; returns when they are READY.
 
     The old worker serves until the new one is ready. If the GPU has no room for both, or with
     [restart] replacement = "off", the old worker ends first. It always finishes what it runs. A FATAL slot is tried
-    again. Only a restart frees the GPU memory that a TensorFlow process has taken.
+    again. Only a restart frees the GPU memory that a TensorFlow process has taken. --timeout is for each slot.
     """
     if (slot is None) == (not rolling):
         raise click.UsageError("name a SLOT, or give --rolling for all of them")
+    done: list[Slot] = []
     with Client(endpoint, reconnect_timeout=0.0) as client:
         slots = [slot] if slot is not None else [found.slot for found in client.status().slots if found.models]
         for number in slots:
-            _restart(client, number, timeout, rolling)
-
-
-def _restart(client: Client, number: int, timeout_s: float, rolling: bool) -> None:
-    incarnation = client.restart(number, rolling=rolling)
-
-    def is_up(found: Slot) -> bool:
-        failure = found.replacement_failure
-        if failure is not None and failure.incarnation >= incarnation and not failure.refused:
-            raise WorkerLost(
-                f"slot {number}: its replacement failed, so its former worker still serves: {failure.reason}"
-            )
-        return bool(found.incarnation >= incarnation and found.state == "READY")
-
-    found = await_slot(client, number, timeout_s, is_up)
-    who = f"pid {found.pid}, incarnation {found.incarnation}"
-    click.echo(f"slot {number} {found.device}: READY, {who}")
+            with progress() as say:
+                found = await_worker(client, number, client.restart(number, rolling=rolling), timeout, say)
+            done.append(found)
+            if not as_json:
+                who = f"pid {found.pid}, incarnation {found.incarnation}"
+                click.echo(f"slot {number} {found.device}: READY, {who}")
+    if as_json:
+        print_json([each.to_dict() for each in done])

@@ -32,11 +32,19 @@ __all__ = ["described", "settings_of", "start"]
 
 log = logging.getLogger("pool")
 
+LEVELS = ("debug", "info", "warning", "error")
+
 
 @click.command()
 @config_option
 @name_option
-@click.option("--verbose", is_flag=True, help="Log more, and show the fields of each line.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="info",
+    show_default=True,
+    help="The least level that is logged. debug also shows the fields of each line.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -45,17 +53,18 @@ log = logging.getLogger("pool")
     help="Format of the log on standard error. json writes one object per line, with all fields.",
 )
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
-def start(config: Path | None, name: str | None, verbose: bool, log_format: str, embedded: int | None) -> None:
+def start(config: Path | None, name: str | None, log_level: str, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
     A configuration without a model serves the built-in demo; the first line of the log says so. `pool reload` reads the
     file again. SIGHUP does the same in a pool without a terminal. A pool with a terminal ends when the terminal is
     closed.
     """
+    level = logging.getLevelNamesMapping()[log_level.upper()]
     if embedded is not None:
-        _start_embedded(socket.socket(fileno=embedded), verbose)
+        _start_embedded(socket.socket(fileno=embedded), level)
         return
-    with logs.to_stderr(log_format == "json", verbose, os.environ) as for_programs:
+    with logs.to_stderr(log_format == "json", level, os.environ) as for_programs:
         try:
             _serve(config, name)
         except Exception as error:
@@ -167,12 +176,12 @@ def _announce(plan: Plan) -> None:
     SlotLog(plan.devices, plan.placement).planned()
 
 
-def _start_embedded(link: socket.socket, verbose: bool) -> None:
+def _start_embedded(link: socket.socket, level: int) -> None:
     """Reads the configuration from the link, tells it the endpoint once ready, and lives until it closes."""
     request = _read(link)
     file = request["log"]
     try:
-        with logs.to_stderr(False, verbose, os.environ) if file is None else logs.to_file(Path(file), verbose):
+        with logs.to_stderr(False, level, os.environ) if file is None else logs.to_file(Path(file), level):
             _serve_embedded(link, request)
     finally:
         if _is_gone(link, request["pid"]):

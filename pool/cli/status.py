@@ -1,15 +1,20 @@
 """`pool status`: what runs where, now."""
 
+import contextlib
+import sys
+import time
 from collections.abc import Sequence
 
 import click
+from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from pool import Client
 from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
-from pool.terminal import Column, count_of, short_uuid, show, size, span, styled_state, table
+from pool.terminal import Column, count_of, gibibytes, plain_console, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
 from pool.wire.records import Failover, Slot, Status
 
@@ -17,29 +22,57 @@ __all__ = ["status"]
 
 
 @click.command()
+@click.option(
+    "--watch",
+    type=click.FloatRange(0.1),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Show it again every 2 seconds, or as often as you say, until Ctrl-C.",
+)
 @endpoint_option
 @as_json
-def status(endpoint: str | None, as_json: bool) -> None:
-    """Show each slot (device, process, state, models) and the queue of each model."""
+def status(watch: float | None, endpoint: str | None, as_json: bool) -> None:
+    """Show each slot (device, process, state, models) and the load of each model.
+
+    JOBS/S, P50, P99 and ERRORS of a model are those of the last minute. `pool top` shows the same, live.
+    """
     with Client(endpoint, **IMPATIENT) as client:
         found = client.status()
-    if as_json:
-        print_json(found.to_dict())
-        return
-    show(_headline(found))
-    show(_queue_line(found))
+        if watch is None:
+            print_json(found.to_dict()) if as_json else show(_all(found))
+            return
+        with contextlib.suppress(KeyboardInterrupt), _screen(as_json) as screen:
+            while True:
+                if as_json:
+                    print_json(found.to_dict(), indent=None)
+                elif screen is None:
+                    show(_all(found))
+                else:
+                    screen.update(_all(found), refresh=True)
+                time.sleep(watch)
+                found = client.status()
+
+
+def _screen(as_json: bool) -> contextlib.AbstractContextManager[Live | None]:
+    """Whole, and nothing of it stays; None where no person looks at it."""
+    if as_json or not sys.stdout.isatty():
+        return contextlib.nullcontext()
+    return Live(console=plain_console(), screen=True, auto_refresh=False, vertical_overflow="crop")
+
+
+def _all(found: Status) -> Group:
+    parts: list[RenderableType] = [_headline(found), _queue_line(found)]
     if found.restart_needed:
-        show(Text(found.restart_needed, "bold red"))
-    click.echo()
-    show(_table(found.slots))
+        parts.append(Text(found.restart_needed, "bold red"))
+    parts += ["", _table(found.slots)]
     if found.models:
-        click.echo()
-        show(model_loads(found.models))
+        parts += ["", model_loads(found.models)]
     for slot in found.slots:
         if slot.reason:
-            show(Text.assemble(f"\nslot {slot.slot} is ", styled_state(slot.state), f": {slot.reason}"))
-    for note in (*_failovers(found.failover, found.slots), *model_notes(found.models)):
-        show(Text(f"\n{note}"))
+            parts.append(Text.assemble(f"\nslot {slot.slot} is ", styled_state(slot.state), f": {slot.reason}"))
+    notes = *_failovers(found.failover, found.slots), *model_notes(found.models)
+    return Group(*parts, *(Text(f"\n{note}") for note in notes))
 
 
 def _failovers(failover: Failover, slots: Sequence[Slot]) -> list[str]:
@@ -77,9 +110,9 @@ def _table(slots: Sequence[Slot]) -> Table:
         Column("STATE", lambda slot: styled_state(slot.state)),
         Column("DOING", _doing, below="STATE"),
         Column(">JOBS", lambda slot: f"{slot.jobs_done:,}"),
-        Column(">HOST MEM", lambda slot: size(slot.memory_bytes), below=">JOBS"),
         Column(">GPU MEM", _gpu_memory, optional=True),
         Column(">LOAD", _gpu_load, below=">GPU MEM", optional=True),
+        Column(">HOST MEM", lambda slot: size(slot.memory_bytes), below=">JOBS"),
         Column("MODELS", _models),
     )
 
@@ -87,9 +120,7 @@ def _table(slots: Sequence[Slot]) -> Table:
 def _gpu_memory(slot: Slot) -> str:
     """Used by all processes there, and all that there is, as NVML tells it."""
     return "\n".join(
-        f"{gpu.used_bytes / 2**30:.3g}/{gpu.total_bytes / 2**30:.3g} GiB"
-        if gpu.used_bytes is not None and gpu.total_bytes
-        else "not told"
+        gibibytes(gpu.used_bytes, gpu.total_bytes) if gpu.used_bytes is not None and gpu.total_bytes else "not told"
         for gpu in slot.gpus
     )
 

@@ -1,36 +1,51 @@
 """`pool stop`"""
 
+import contextlib
 import os
 import time
 
 import click
 
 from pool import Client
-from pool.cli.options import endpoint_option
+from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
+from pool.cli.progress import progress
 from pool.endpoint import endpoints, holder, ipc_path
-from pool.errors import DeadlineExceeded, PoolUnreachable
+from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
+from pool.terminal import count_of
+from pool.wire.records import Status
 
 __all__ = ["stop"]
 
-LOOK_S = 0.05
+LOOK_S = 0.1
 
 
 @click.command()
+@timeout_option
 @endpoint_option
-@click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait until it is gone.")
-def stop(endpoint: str | None, timeout: float) -> None:
+@as_json
+def stop(timeout: float, endpoint: str | None, as_json: bool) -> None:
     """Stop the pool after it has finished its jobs. Returns when it is gone."""
     places = [ipc_path(each) for each in endpoints(endpoint, os.environ, os.getuid())]
     path, pid = next(((each, pid) for each in places if (pid := holder(each)) is not None), (None, None))
     if path is None:
         raise PoolUnreachable(f"no pool runs at {' or '.join(f'ipc://{each}' for each in places)}")
-    with Client(f"ipc://{path}", reconnect_timeout=0.0) as client:
-        client.stop()
     deadline = time.monotonic() + timeout
-    while holder(path) == pid:
-        if time.monotonic() >= deadline:
-            raise DeadlineExceeded(
-                f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows what it waits for"
-            )
-        time.sleep(LOOK_S)
-    click.echo(f"stopped (pid {pid})")
+    with Client(f"ipc://{path}", reconnect_timeout=0.0) as client, progress() as say:
+        client.stop()
+        while holder(path) == pid:
+            if time.monotonic() >= deadline:
+                raise DeadlineExceeded(
+                    f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows what it waits for"
+                )
+            with contextlib.suppress(PoolError):  # it may be gone by now
+                say(_left(client.status()))
+            time.sleep(LOOK_S)
+    if as_json:
+        print_json({"pid": pid})
+    else:
+        click.echo(f"stopped (pid {pid})")
+
+
+def _left(found: Status) -> str:
+    alive = [slot for slot in found.slots if slot.pid is not None]
+    return f"stopping: {count_of(found.queue.jobs, 'job')} left, {count_of(len(alive), 'worker')}"

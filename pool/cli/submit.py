@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from pool import Client
+from pool.cli.names import ModelName
 from pool.cli.options import as_json, endpoint_option, input_option, signature_option
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.terminal import count_of, show, size
@@ -27,7 +28,7 @@ LOADING_S = 120.0
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("model", required=False)
+@click.argument("model", type=ModelName(), required=False)
 @signature_option
 @input_option
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return only this output; may be repeated.")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, overload
 
 from pool.wire.codec import Plain
-from pool.wire.records import Changes, JobHistory, Model, Recent, Restarted, SlotHistory, Status
+from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, Restarted, SlotHistory, Status
 
 __all__ = ["Questions"]
 
@@ -53,6 +53,14 @@ class Questions(ABC):
             found = self._ask(JobHistory, "explain", str(_number("job", job)))
         else:
             found = self._ask(Recent, "explain")
+        return found
+
+    def logs(self, since: int = 0) -> LogLines:
+        """Lines of the pool's log after the one with this number, of the last thousand. Only from the local machine.
+
+        One answer may have a part of them: ask again with its `last` until there are no more.
+        """
+        found: LogLines = self._ask(LogLines, "logs", str(_number("since", since)))
         return found
 
     def restart(self, slot: int, *, rolling: bool = False) -> int:

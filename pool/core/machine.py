@@ -283,7 +283,7 @@ class Machine:
         elif isinstance(known := self.calls.model(name, version), Model):
             model = known
         else:
-            self._answers.refuse(route, number, weight, known)
+            self._answers.refuse(route, number, weight, known, None, now)
             return
         client = backlog.clients.get(route) or Client(route)
         failed = refusal(
@@ -309,7 +309,7 @@ class Machine:
             failed = self._trial.refusal(model, signature, attempts, in_doubt)
         if call is None or failed is not None:
             assert failed is not None
-            self._answers.refuse(route, number, weight, failed)
+            self._answers.refuse(route, number, weight, failed, model, now)
             return
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
@@ -319,7 +319,7 @@ class Machine:
                 self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
             else:
                 late = JobFailed(Fault.DEADLINE_EXCEEDED, "its timeout is 0 s, which leaves no time to send it again")
-                self._answers.refuse(route, number, weight, late)
+                self._answers.refuse(route, number, weight, late, model, now)
             return
         line, key, served, kept = call.line, call.key, call.served, call.kept
         if line.device is None and self._trial.confinement.some:
@@ -602,9 +602,9 @@ class Machine:
         """What a new worker of the slot learns about its models' rows."""
         return self._joining.judged(self.fleet.slots[slot])
 
-    def models_snapshot(self) -> list[dict[str, Any]]:
+    def models_snapshot(self, now: float) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""
-        return [model.snapshot() for model in self.backlog.models.values()]
+        return [model.snapshot(now) for model in self.backlog.models.values()]
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold; called by the tests after every step."""

@@ -6,7 +6,8 @@ log.info(…, extra=about("slot_ready", slot=0)) ─► Entry ─► queue ─�
                                                                             └─► standard error: text, JSON, <6>…
 """
 
-from pool.logs.entry import about, callers
-from pool.logs.output import to_file, to_stderr
+from pool.logs.entry import Entry, Field, about, callers
+from pool.logs.lines import as_json_line, for_people
+from pool.logs.output import show, since, to_file, to_stderr
 
-__all__ = ["about", "callers", "to_file", "to_stderr"]
+__all__ = ["Entry", "Field", "about", "as_json_line", "callers", "for_people", "show", "since", "to_file", "to_stderr"]

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pool.logs.entry import Entry
+from pool.wire.texts import printable
 
-__all__ = ["BoundedFile", "Stream"]
+__all__ = ["BoundedFile", "Stream", "Terminal"]
 
 MOST_BYTES = 2 << 20
+CLEAR = "\r\x1b[K"  # the line that the cursor is in
 
 
 class Stream:
@@ -25,7 +27,10 @@ class Stream:
 
     def send(self, entry: Entry) -> None:
         """Waits for as long as nobody reads; raises OSError where nobody will, or the disk is full."""
-        rest = memoryview(self._line(entry).encode(self._encoding, errors="backslashreplace"))
+        self._write(self._line(entry))
+
+    def _write(self, text: str) -> None:
+        rest = memoryview(text.encode(self._encoding, errors="backslashreplace"))
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
@@ -33,6 +38,23 @@ class Stream:
                 writable = select.poll()
                 writable.register(self._fd, select.POLLOUT)
                 writable.poll()
+
+
+class Terminal(Stream):
+    """Below the log stands what goes on now, in a line that nothing keeps."""
+
+    _now = ""
+
+    def send(self, entry: Entry) -> None:
+        if self._now:
+            self._write(CLEAR)
+        super().send(entry)
+        self._write(self._now)
+
+    def show(self, text: str) -> None:
+        """What goes on now; nothing for "". Raises OSError where nobody looks any more."""
+        self._now = printable(text)[: os.get_terminal_size(self._fd).columns - 1]
+        self._write(CLEAR + self._now)
 
 
 class BoundedFile:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pool.logs.entry import Entry, Field
 from pool.wire.texts import printable
 
-__all__ = ["as_json", "for_people", "prefixed", "priority", "with_fields"]
+__all__ = ["as_json_line", "for_people", "prefixed", "priority"]
 
 # Syslog's numbers.
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
@@ -20,19 +20,23 @@ def priority(level: int) -> int:
     return next((number for least, number in _PRIORITIES if level >= least), _DEBUG)
 
 
-def for_people(entry: Entry) -> str:
-    """The time of day, the sentence, the level where it is not INFO. A traceback follows in lines of its own."""
-    level = "" if entry.level == logging.INFO else f" [{logging.getLevelName(entry.level).lower()}]"
-    clock = time.strftime("%H:%M:%S", time.localtime(entry.time_s))
-    return f"{clock} {printable(entry.message)}{level}\n{_traceback(entry)}"
+def for_people(entry: Entry, colour: bool = False, fields: bool = False) -> str:
+    """Date, time of day, level and sentence; a traceback follows in lines of its own. Times are of the local zone.
 
-
-def with_fields(entry: Entry) -> str:
-    """The same with all that is known, for `--verbose`."""
-    known = {"event": entry.event, **entry.fields}
+    `fields`: all that is known follows the sentence.
+    """
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time_s))
+    level = f"{logging.getLevelName(entry.level):<7}"
+    if colour:
+        clock, level = f"\x1b[2m{clock}\x1b[0m", f"\x1b[{_colour(entry.level)}m{level}\x1b[0m"
+    known = {"event": entry.event, **entry.fields} if fields else {}
     told = " ".join(f"{name}={_bare(value)}" for name, value in known.items() if name != "exception")
-    first, _, rest = for_people(entry).partition("\n")
-    return f"{first} · {told}\n{rest}"
+    return f"{clock} {level} {printable(entry.message)}{told and f' · {told}'}\n{_traceback(entry)}"
+
+
+def _colour(level: int) -> int:
+    """Red for an error, yellow for a warning, green for what is well, grey for what is rarely read."""
+    return 31 if level >= logging.ERROR else 33 if level >= logging.WARNING else 32 if level >= logging.INFO else 90
 
 
 def prefixed(entry: Entry) -> str:
@@ -42,7 +46,7 @@ def prefixed(entry: Entry) -> str:
     return "".join(f"{start}{line}\n" for line in lines)
 
 
-def as_json(entry: Entry) -> str:
+def as_json_line(entry: Entry) -> str:
     """One object in ASCII, whatever stands in the entry."""
     document: dict[str, object] = {
         "time": datetime.fromtimestamp(entry.time_s).astimezone().isoformat(timespec="milliseconds"),

@@ -1,5 +1,6 @@
 """A thread that writes, so that nobody who logs ever waits for whoever reads."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,8 +23,17 @@ class Writer:
     Past the bound they are dropped until all that waits is written; then one entry says how many those were.
     """
 
-    def __init__(self, ways: Sequence[Send], most_entries: int = MOST_ENTRIES, most_chars: int = MOST_CHARS) -> None:
+    def __init__(
+        self,
+        ways: Sequence[Send],
+        show: Callable[[str], None] | None = None,
+        most_entries: int = MOST_ENTRIES,
+        most_chars: int = MOST_CHARS,
+    ) -> None:
+        """`show`: where a person sees what goes on now; may wait, raises OSError."""
         self._ways = ways
+        self._show = show
+        self._now: str | None = None  # which is not shown yet
         self._most_entries = most_entries
         self._most_chars = most_chars
         self._waiting: deque[Entry] = deque()
@@ -49,6 +59,18 @@ class Writer:
             self._chars += len(entry.message)
             self._changed.notify()
 
+    def show(self, text: str) -> bool:
+        """From any thread, what goes on now. Never waits; who does not see it in time sees what follows it.
+
+        False: nobody sees it at all.
+        """
+        if self._show is None:
+            return False
+        with self._changed:
+            self._now = text
+            self._changed.notify()
+        return True
+
     def close(self, timeout_s: float) -> bool:
         """Takes nothing more. Whether all that was taken is written, within this time."""
         with self._changed:
@@ -60,10 +82,12 @@ class Writer:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._dropped or self._closing):
+                while not (self._waiting or self._dropped or self._closing or self._now is not None):
                     self._changed.wait()
-                entry = None
-                if self._waiting:
+                entry, now, self._now = None, self._now, None
+                if now is not None:
+                    pass
+                elif self._waiting:
                     entry = self._waiting.popleft()
                     self._chars -= len(entry.message)
                 elif self._dropped:
@@ -71,7 +95,11 @@ class Writer:
                     self._dropped = 0
                 else:
                     return
-            self._write(entry)
+            if now is None:
+                self._write(entry)
+            elif self._show is not None:
+                with contextlib.suppress(OSError):
+                    self._show(now)
 
     def _write(self, entry: Entry | None) -> None:
         """First what could not be written before, as a number."""

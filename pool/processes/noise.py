@@ -2,7 +2,7 @@
 
 TF_CPP_MIN_LOG_LEVEL does not reach what TensorFlow says while its shared objects are being loaded (measured on 2.21:
 two libraries, each with its own copy of absl, print the same three lines at every level). The pool reads all that its
-workers print, so here is where it is dropped; `pool start --verbose` shows it.
+workers print, so here is where it is dropped; `pool start --log-level debug` shows it.
 """
 
 import re

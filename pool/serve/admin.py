@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from pool.core import Machine
 from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
 from pool.core.fleet import SlotState
 from pool.devices import Device, Reading
-from pool.logs import about
+from pool.logs import about, since
 from pool.plan import Answer
 from pool.processes import RESTART_NEEDED
 from pool.recorder import Recorder
@@ -77,11 +78,13 @@ class Admin:
                 self._front.reply(question, status)
             case "models":
                 away = self._pool()["failover"]["away"]
-                self._front.reply(question, models_status(self._machine, away, self._remarks))
+                self._front.reply(question, models_status(self._machine, away, self._remarks, time.monotonic()))
             case "explain" if question.about.startswith(SLOT):
                 self._front.reply(question, self._explain_slot(question))
             case "explain":
                 self._front.reply(question, self._explain(question.about))
+            case "logs" if question.is_owner:
+                self._front.reply(question, _logs(question.about))
             case "restart" | "drain" if question.is_owner:
                 self._front.reply(question, self._change_slot(question))
             case "stop" if question.is_owner:
@@ -89,7 +92,7 @@ class Admin:
                 self._feed(StopAsked("a client requested it"))
             case "reload" | "load" | "unload" if question.is_owner:
                 self._reload(question.what, question.about, partial(self._front.reply, question))
-            case "restart" | "drain" | "stop" | "reload" | "load" | "unload":
+            case "restart" | "drain" | "stop" | "reload" | "load" | "unload" | "logs":
                 raise Refused(f"{question.what} is accepted {OWNERS_ONLY}", Fault.NOT_ALLOWED)
             case other:
                 raise Refused(f"this pool does not know how to answer {other!r:.40}", Fault.NOT_UNDERSTOOD)
@@ -134,6 +137,14 @@ class Admin:
             "crash_reports": self._recorder.reports(number),
             "folder": self._recorder.folder(),
         }
+
+
+def _logs(after: str) -> dict[str, Any]:
+    """A line may have a worker's output in it, so it is told to this machine alone."""
+    if not _is_number(after):
+        raise Refused(f"{after!r:.40} is not a number of a line")
+    found = since(int(after))
+    return {"last": found[-1][0] if found else int(after), "lines": [asdict(entry) for _, entry in found]}
 
 
 def _is_number(text: str) -> bool:

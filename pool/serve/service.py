@@ -25,6 +25,7 @@ from typing import Any
 
 import zmq
 
+from pool import logs
 from pool.clock import Alarms
 from pool.core import Batch, Machine
 from pool.core import actions as do
@@ -61,7 +62,7 @@ from pool.serve.rows import Inputs
 from pool.serve.shared_memory import JobRegions, Segment, SharedMemory
 from pool.serve.signal_pipe import SignalPipe
 from pool.serve.slot_log import SlotLog
-from pool.serve.status import resident_bytes, restart_needed
+from pool.serve.status import doing, resident_bytes, restart_needed
 from pool.systemd import Notifier
 from pool.wire import client_messages as wire
 from pool.wire.segment import Grant
@@ -73,6 +74,7 @@ log = logging.getLogger("pool")
 
 DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 TELL_S = 1.0  # until a worker that did not read is told again of lent memory that has ended
+PROGRESS_S = 1.0  # between two looks at a start
 DISK_S = 2.0  # how long the pool's end waits for the disk
 KILL_S = 3.0  # how long it waits for workers that it has killed, where it ends by its own fault
 
@@ -120,6 +122,7 @@ class Service:
         self._core_turn = self._alarms.alarm(self._tick)
         self._plan_turn = self._alarms.alarm(self._tend_plan)
         self._notifier_turn = self._alarms.alarm(self._tell_alive)
+        self._progress_turn = self._alarms.alarm(self._tell_progress)
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance), owned)
@@ -278,6 +281,7 @@ class Service:
         self._feed(Start())
         self._tick()
         self._tell_alive()
+        self._tell_progress()
 
     def _look_at_jobs(self) -> None:
         """Where some have ended, a slot may have its turn."""
@@ -320,6 +324,22 @@ class Service:
         self._end_if_over()
         self._reconciler.tend()
         self._tell.ended = self._look_at_jobs if self._reconciler.awaits_jobs else None
+
+    def _tell_progress(self) -> None:
+        """Of the start, a second at a time, if a person looks at it."""
+        slots = [slot for slot in self._machine.fleet.slots if slot.models]
+        if self._reconciler.has_served or self._machine.fleet.stopping:
+            logs.show("")
+            return
+        now = time.monotonic()
+        ready = sum(slot.state is SlotState.READY for slot in slots)
+        rest = [
+            f"slot {slot.number} {self._plan.devices[slot.number].label}: {doing(slot, now) or slot.state.name}"
+            for slot in slots
+            if slot.state is not SlotState.READY
+        ]
+        if logs.show(f"{ready} of {len(slots)} slots READY · {'; '.join(rest)}"):
+            self._progress_turn.by(now + PROGRESS_S)
 
     def _tell_alive(self) -> None:
         now = time.monotonic()
@@ -431,6 +451,7 @@ class Service:
                 self._reconciler.changed(action)
             case do.PoolReady(serving, slots):
                 self._reconciler.serves()
+                self._tell_progress()
                 self._notifier.ready(f"{serving} of {slots} slots serve")
                 self._on_ready(serving, slots)
             case do.PoolStopped():

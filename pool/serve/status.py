@@ -13,7 +13,7 @@ from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
+__all__ = ["doing", "models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
 
 ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
@@ -43,7 +43,7 @@ def pool_status(
             "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
         },
-        "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot()],
+        "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot(now)],
         "answered": dict(machine.answered),
     }
 
@@ -86,7 +86,7 @@ def slot_status(
         "other_release": slot.other_release,
         "models": list(slot.models),
         "versions": dict(slot.versions),
-        "doing": _doing(slot, now),
+        "doing": doing(slot, now),
         "lanes": worker.lanes,
         "busy_lanes": len(slot.batches),
         "jobs_done": slot.jobs_done,
@@ -125,7 +125,7 @@ def _way(worker: Worker, now: float) -> str:
     return f"{worker.phase.value} {worker.detail}".rstrip() + f" for {now - worker.phase_since:.0f} s"
 
 
-def _doing(slot: Slot, now: float) -> str:
+def doing(slot: Slot, now: float) -> str:
     """One phrase for a person."""
     if slot.worker.state in ON_THE_WAY:
         return _way(slot.worker, now)
@@ -145,7 +145,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def models_status(
-    machine: Machine, away: Sequence[Mapping[str, str]], remarks: Callable[[str], list[str]]
+    machine: Machine, away: Sequence[Mapping[str, str]], remarks: Callable[[str], list[str]], now: float
 ) -> list[dict[str, Any]]:
     """A model that no worker has loaded yet is listed without signatures. `away`: what was moved, from where to where.
 
@@ -159,7 +159,7 @@ def models_status(
             "remarks": remarks(snapshot["name"]),
             "scheduling": {**snapshot, **_version(snapshot["name"], machine)},
         }
-        for snapshot in machine.models_snapshot()
+        for snapshot in machine.models_snapshot(now)
     ]
 
 

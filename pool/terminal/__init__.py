@@ -4,7 +4,10 @@ Figures, sizes and durations come in as numbers, rows as texts. Words, tables an
 stderr. It never asks a pool, and nothing that another program reads comes from here: `--json` has the exact values.
 """
 
-from pool.terminal.readable import count_of, labelled, percent, short_uuid, size, span
+from pool.terminal.keys import Keys
+from pool.terminal.pane import CHART, Heading, Pane
+from pool.terminal.readable import count_of, gibibytes, labelled, percent, short_uuid, size, span
+from pool.terminal.sparkline import sparkline
 from pool.terminal.tables import (
     STATE_STYLES,
     Column,
@@ -18,9 +21,14 @@ from pool.terminal.tables import (
 )
 
 __all__ = [
+    "CHART",
     "STATE_STYLES",
     "Column",
+    "Heading",
+    "Keys",
+    "Pane",
     "count_of",
+    "gibibytes",
     "labelled",
     "new_table",
     "numeric",
@@ -31,6 +39,7 @@ __all__ = [
     "show",
     "size",
     "span",
+    "sparkline",
     "styled_state",
     "table",
 ]

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from pool.wire.sizes import readable
 
-__all__ = ["count_of", "labelled", "percent", "short_uuid", "size", "span"]
+__all__ = ["count_of", "gibibytes", "labelled", "percent", "short_uuid", "size", "span"]
 
 _UUID_PREFIXES = ("GPU-", "MIG-")
 
@@ -13,6 +13,11 @@ _UUID_PREFIXES = ("GPU-", "MIG-")
 def size(size_bytes: int | None) -> str:
     """`1.2 GiB`; a dash where nobody knows."""
     return "–" if size_bytes is None else readable(size_bytes)
+
+
+def gibibytes(used_bytes: int, total_bytes: int) -> str:
+    """`12.3/80 GiB`"""
+    return f"{used_bytes / 2**30:.3g}/{total_bytes / 2**30:.3g} GiB"
 
 
 def labelled(name: str, labels: Sequence[str]) -> str:

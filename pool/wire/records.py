@@ -35,6 +35,9 @@ __all__ = [
     "JobHistory",
     "JobSummary",
     "JobTimes",
+    "LastMinute",
+    "LogLine",
+    "LogLines",
     "Model",
     "ModelCopies",
     "ModelLoad",
@@ -176,6 +179,17 @@ class Cost(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class LastMinute(Record):
+    """How a model's jobs ended in it."""
+
+    seconds: float
+    done: int
+    failed: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelLoad(Record):
     """What waits for a model, and what it costs."""
 
@@ -189,6 +203,8 @@ class ModelLoad(Record):
     unanswered_jobs: int
     affinity: int | None
     bytes: int
+    answered: Mapping[str, int]
+    last_minute: LastMinute
     device_s: float
     max_batch: int
     working_sizes: tuple[WorkingSize, ...]
@@ -460,3 +476,25 @@ class SlotHistory(Record):
     slot: Slot
     crash_reports: tuple[CrashReport, ...]
     folder: str | None
+
+
+# --- Client.logs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine(Record):
+    """`time_s`: seconds since 1970; `level`: a number of the module `logging`."""
+
+    time_s: float
+    level: int
+    event: str
+    message: str
+    fields: Mapping[str, Plain]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines(Record):
+    """`last`: the number of the last of them."""
+
+    last: int
+    lines: tuple[LogLine, ...]

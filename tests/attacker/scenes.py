@@ -112,10 +112,14 @@ WRONG_QUESTIONS = (
         ("explain", about)
         for about in ("-1", "slot:2", "slot:-1", "slot:٣", "slot:", "x" * 5000, "9" * 5000, "\x1b[2J")
     ),
+    *(("logs", about) for about in ("", "-1", "1e3", "٣", "9" * 5000)),
     *((what, "") for what in ("", "STATUS", "status\0", "x" * 60_000, "__class__")),
 )
 # Only who is local may; and who comes over TCP asks for what would work.
-LOCAL = (("stop", ""), ("restart", "0"), ("restart", "0 rolling"), ("drain", "1"), ("reload", ""), ("unload", "rows"))
+LOCAL = (
+    *(("stop", ""), ("restart", "0"), ("restart", "0 rolling"), ("drain", "1"), ("reload", ""), ("unload", "rows")),
+    ("logs", "0"),
+)
 
 
 def asking(rng: random.Random, stage: Stage) -> int:

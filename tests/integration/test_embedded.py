@@ -1,6 +1,7 @@
 """`pool.start(…)`: a pool that lives as long as a block, or as its program."""
 
 import importlib
+import logging
 import os
 import signal
 import socket
@@ -203,13 +204,13 @@ class TestTheChildsSide:
         ours, theirs = self.request(folder, {"pool": {"lanez": 1}})
         ours.close()
         with theirs, pytest.raises(errors.InvalidConfig, match="lanez"):
-            self.module._start_embedded(theirs, verbose=False)
+            self.module._start_embedded(theirs, logging.INFO)
         assert not folder.exists()
 
     def test_the_folder_is_left_to_a_program_that_lives(self, tmp_path: Path) -> None:
         ours, theirs = self.request(tmp_path, {"pool": {"lanez": 1}})
         with ours, theirs, pytest.raises(errors.InvalidConfig, match="lanez"):
-            self.module._start_embedded(theirs, verbose=False)
+            self.module._start_embedded(theirs, logging.INFO)
         assert tmp_path.exists()
 
     def test_nobody_is_left_to_be_told_that_it_is_ready(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,4 +235,4 @@ class TestTheChildsSide:
         monkeypatch.setattr(self.module, "Service", Ready)
         ours, theirs = self.request(tmp_path / "pool-x", ECHO)
         with theirs:
-            self.module._start_embedded(theirs, verbose=False)
+            self.module._start_embedded(theirs, logging.INFO)

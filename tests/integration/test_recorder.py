@@ -115,7 +115,7 @@ def test_explain_prints_it(pool: PoolProcess, client: Client) -> None:
     assert f"all crash reports: {client.explain(slot=0).folder}\n" in found.stdout
     assert json.loads(explain(pool, "slot:0", "--json").stdout)["crash_reports"][0]["exit"] == "SIGSEGV"
     listed = explain(pool)
-    assert re.search(r"UTC +slot:0 +cpu:0 +\d+ +SIGSEGV", listed.stdout)
+    assert re.search(r"\d\d:\d\d +slot:0 +cpu:0 +\d+ +SIGSEGV", listed.stdout)
     assert re.search(r"FAILED +faults crash", listed.stdout)
 
 

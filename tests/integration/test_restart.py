@@ -124,14 +124,14 @@ def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> No
         futures = [client.submit("faults", 0.3, signature="sleep") for _ in range(8)]
         eventually(lambda: all(slot.busy_lanes == 2 for slot in client.status().slots))
         done = run_command(pool, "drain", "0")
-        assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool restart 0` brings it back\n"), done
+        assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool undrain 0` brings it back\n"), done
         assert len({int(future.result(20)["pid"]) for future in futures}) == 2
         assert client.status().slots[0].pid is None
         assert client.run("echo", 1.0)["x"] == 1.0
         again = run_command(pool, "drain", "0")
         assert (again.returncode, again.stderr) == (
             1,
-            "pool: slot 0 is already STOPPED: drain requested; `pool restart` brings it back\n",
+            "pool: slot 0 is already STOPPED: drain requested; `pool undrain` brings it back\n",
         )
         assert run_command(pool, "restart", "0").returncode == 0
         assert client.run("echo", 1.0, device="slot:0")["x"] == 1.0

@@ -177,7 +177,7 @@ def test_a_model_is_loaded_and_unloaded_without_a_wait(three: PoolProcess, told:
         eventually(lambda: "told" not in [model.name for model in client.models()], 40)
 
 
-# --- [health], [restart] period, [recycle] age, `start --verbose`
+# --- [health], [restart] period, [recycle] age, `start --log-level debug`
 
 
 @pytest.fixture(scope="module")
@@ -185,11 +185,11 @@ def watched() -> Iterator[PoolProcess]:
     """`period` is over as soon as a worker is READY, so that no number of deaths gives the slot up."""
     rest = '[restart]\nintensity = 1\nperiod = "10ms"\nbackoff_max = "100ms"\n'
     rest += '[health]\nheartbeat = "200ms"\nsilent_after = "5s"\nload_timeout = "3s"\nwarmup_timeout = "3s"\n'
-    with started(stub_config("", '["cpu"]', ECHO, rest), "--verbose") as running:
+    with started(stub_config("", '["cpu"]', ECHO, rest), "--log-level", "debug") as running:
         yield running
 
 
-def test_verbose_shows_the_fields_of_each_line(watched: PoolProcess) -> None:
+def test_debug_shows_the_fields_of_each_line(watched: PoolProcess) -> None:
     (line,) = [line for line in watched.text().splitlines() if " ready: 1 of 1 slots serve" in line]
     assert f" · event=ready serving=1 slots=1 endpoint={watched.endpoint}" in line
 

@@ -154,7 +154,7 @@ questions: st.SearchStrategy[wire.Ask] = st.one_of(
     st.builds(
         wire.Ask,
         numbers,
-        st.sampled_from(("status", "models", "explain", "restart", "drain", "reload", "load", "unload")),
+        st.sampled_from(("status", "models", "explain", "restart", "drain", "reload", "load", "unload", "logs")),
         st.one_of(
             texts,
             numbers.map(str),

@@ -347,7 +347,7 @@ class Core:
 
     def models_snapshot(self) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""
-        return self._machine.models_snapshot()
+        return self._machine.models_snapshot(self.now)
 
     # --- what tests know of its inside ----------------------------------------------------------------------------
 

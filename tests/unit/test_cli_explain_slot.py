@@ -1,6 +1,8 @@
 """`pool explain slot:N`: what is said of a worker that died, at every width."""
 
 import json
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +115,16 @@ class FakeClient:
         return SlotHistory(slot_that_died(slot), tuple(self.reports) if slot else (), self.folder)
 
 
+@pytest.fixture(autouse=True)
+def nine_hours_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The zone of this machine: the log has its times, and so has what is shown here."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "XXX-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(explain_module, "Client", FakeClient)
@@ -131,7 +143,7 @@ def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
     assert shown("slot:1").splitlines() == [
         "slot 1 gpu:1, incarnation 7, pid 4242: killed by the pool because it has run batch 12 of digits for 61.2 s"
         " ([health] hung_after)",
-        "  died 2026-01-31 08:15:02 UTC, after 3 h 10 min; it had been READY for 3 h 9 min",
+        "  died 2026-01-31 17:15:02, after 3 h 10 min; it had been READY for 3 h 9 min",
         "  the 2nd death in this slot within an hour",
         "  slot 1 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
         "",
@@ -155,7 +167,7 @@ def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
         "  red",
         "",
         "before that",
-        "  incarnation 6, 2026-01-31 08:15:02 UTC: SIGSEGV",
+        "  incarnation 6, 2026-01-31 17:15:02: SIGSEGV",
         "",
         "all crash reports: /state/crash_reports",
     ]
@@ -166,7 +178,7 @@ def test_a_crash_while_loading(shown: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(FakeClient, "folder", None)
     assert shown("slot:1").splitlines() == [
         "slot 1 gpu:1, incarnation 6, pid 4242: SIGSEGV",
-        "  died 2026-01-31 08:15:02 UTC, after 3 h 10 min; it had been LOADING for 5.2 s, loading digits for 2.0 s",
+        "  died 2026-01-31 17:15:02, after 3 h 10 min; it had been LOADING for 5.2 s, loading digits for 2.0 s",
         "  slot 1 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
         "",
         "lane 0 had run batch 12 of digits predict for 61.2 s: 2 jobs (81, 82)",
@@ -194,8 +206,8 @@ def test_the_recent_deaths_stand_below_the_jobs(shown: Any) -> None:
     lines = shown().splitlines()
     assert lines[:2] == ["no job yet", ""]
     assert lines[2].split() == ["DIED", "SLOT", "DEVICE", "INC.", "WHY"]
-    assert lines[3].split()[:7] == ["2026-01-31", "08:15:02", "UTC", "slot:1", "gpu:1", "7", "killed"]
-    assert lines[4].split()[5:] == ["6", "SIGSEGV"]
+    assert lines[3].split()[:6] == ["2026-01-31", "17:15:02", "slot:1", "gpu:1", "7", "killed"]
+    assert lines[4].split()[4:] == ["6", "SIGSEGV"]
 
 
 def test_as_json_it_is_the_pools_own(shown: Any) -> None:
@@ -207,4 +219,4 @@ def test_what_is_neither_a_job_nor_a_slot_is_refused(what: str, monkeypatch: pyt
     monkeypatch.setattr(explain_module, "Client", None)
     status, _, err = in_process("explain", "--", what)
     assert status == 2
-    assert err.splitlines()[-1].endswith(" is neither a job number nor a slot; write a number such as 7, or slot:0")
+    assert err.splitlines()[-1].endswith(" is neither a job number nor a slot; write a number such as 7, or worker 0")

@@ -127,7 +127,7 @@ def test_status_in_a_pipe_has_a_line_a_slot(shown: Any) -> None:
     lines = shown(status).splitlines()
     assert lines[0] == "pool 0.1.0 at ipc:///run/user/1000/pool/pool.sock, pid 77, up 1 h 1 min: SERVING"
     assert lines[1] == "3 jobs: 2 queued, 1 running, 4.9 KiB; answered: 12 done, 1 model failed"
-    headings = "SLOT DEVICE UUID PID INC. STATE DOING JOBS HOST_MEM GPU_MEM LOAD MODELS"
+    headings = "SLOT DEVICE UUID PID INC. STATE DOING JOBS GPU_MEM LOAD HOST_MEM MODELS"
     assert lines[3].split() == headings.replace("_", " ").split()
     row = lines[4]
     for word in (
@@ -208,15 +208,17 @@ def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(FakeClient, "answer", LOADS)
     lines = shown(status).splitlines()
     heading = next(number for number, line in enumerate(lines) if line.startswith("MODEL "))
-    assert lines[heading].split() == ["MODEL", "QUEUED", "RUNNING", "SIZE", "DEVICE", "TIME", "MAX", "BATCH", "TAKES"]
-    assert " ".join(lines[heading + 1].split()) == "m 2 1 5.0 MiB 1.12 s 16 1 row 4.20 ms, 8 rows 21.30 ms"
-    assert lines[heading + 2].split() == ["new", "0", "0", "0", "B", "0.00", "s", "32", "–"]
+    headings = "MODEL QUEUED RUNNING JOBS/S ERRORS P50 P99 DEVICE TIME SIZE MAX BATCH TAKES"
+    assert " ".join(lines[heading].split()) == headings
+    told = "m 2 1 1.80 0 ≤ 30 ms ≤ 1 s 1.12 s 5.0 MiB 16 1 row 4.20 ms, 8 rows 21.30 ms"
+    assert " ".join(lines[heading + 1].split()) == told
+    assert " ".join(lines[heading + 2].split()) == "new 0 0 0.00 0 – – 0.00 s 0 B 32 –"
     assert "m serving_default runs in batches of 8 rows, not 16 (max_batch), for lack of memory" in lines
     assert lines[-3] == f"m embed runs each job alone: {DIFFERS}"
     assert lines[-1] == f"m other failed every warm-up: {FAILED}"
 
 
-@pytest.mark.parametrize("columns", [72, 80, 120])
+@pytest.mark.parametrize("columns", [72, 80, 140])
 def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     first, new = LOADS.models
     much = replace(first, name="efficientnet_v2", queued_jobs=1234, unanswered_jobs=1250)

@@ -31,7 +31,7 @@ def test_runs_that_write_nothing_use_all_workers() -> None:
     for _ in range(3):
         driver.submit(signature=RUN)
     assert sorted(slots_of(driver)) == [0, 1, 2]
-    assert driver.machine.models_snapshot()[0]["affinity"] is None
+    assert driver.machine.models_snapshot(driver.now)[0]["affinity"] is None
 
 
 def test_from_the_first_write_on_all_jobs_of_the_model_run_in_one_slot() -> None:
@@ -47,7 +47,7 @@ def test_from_the_first_write_on_all_jobs_of_the_model_run_in_one_slot() -> None
     while driver.running():
         driver.done(driver.running()[0])
     assert {driver.run_of(number).slot for number in (2, 3, 4, 5)} == {home}
-    assert driver.machine.models_snapshot()[0]["affinity"] == home
+    assert driver.machine.models_snapshot(driver.now)[0]["affinity"] == home
     assert len(every(driver.log, do.Notice)) == 1, "it is said once"
     driver.submit("other")
     driver.submit("other")
@@ -105,7 +105,7 @@ def test_with_the_worker_goes_what_was_written_and_all_workers_are_alike_again()
     while driver.running():
         driver.done(driver.running()[0])
     assert {type(driver.answers()[number]) for number in (3, 4, 5)} == {JobDone}
-    assert driver.machine.models_snapshot()[0]["affinity"] == driver.run_of(5).slot, "the last one wrote"
+    assert driver.machine.models_snapshot(driver.now)[0]["affinity"] == driver.run_of(5).slot, "the last one wrote"
 
 
 def test_a_job_that_is_lost_with_it_runs_again_elsewhere() -> None:

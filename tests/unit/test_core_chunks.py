@@ -84,7 +84,7 @@ def test_more_than_a_batch_has_are_cut_and_still_have_one_answer() -> None:
 def test_they_count_for_as_many_jobs_as_they_are() -> None:
     driver = Driver(["m"], max_jobs=10, client_max_jobs=7).serve()
     driver.submit(weight=5)
-    assert driver.machine.backlog.held == driver.machine.models_snapshot()[0]["unanswered_jobs"] == 5
+    assert driver.machine.backlog.held == driver.machine.models_snapshot(driver.now)[0]["unanswered_jobs"] == 5
     driver.submit(weight=3)
     assert driver.fault(2) is Fault.OVERLOADED, "of one client, no more than seven"
     driver.submit(weight=6, client=b"other")
@@ -93,7 +93,7 @@ def test_they_count_for_as_many_jobs_as_they_are() -> None:
     driver.submit(client=b"third")
     assert driver.fault(5) is Fault.OVERLOADED
     assert driver.machine.answered == {"overloaded": 3 + 6 + 1}
-    assert driver.machine.models_snapshot()[0]["queued_jobs"] == 5
+    assert driver.machine.models_snapshot(driver.now)[0]["queued_jobs"] == 5
     while driver.running():
         driver.done(driver.running()[0])
     assert nothing_is_left(driver)

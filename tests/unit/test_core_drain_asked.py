@@ -18,7 +18,7 @@ def test_what_runs_is_finished_and_the_slot_stays_empty() -> None:
     assert one(driver.done(driver.run_of(1)), do.StopWorker).slot == 0
     driver.die(0, "exit status 0")
     assert driver.state(0) is SlotState.STOPPED
-    assert "`pool restart` brings it back" in driver.reason(0)
+    assert "`pool undrain` brings it back" in driver.reason(0)
     assert every(driver.pass_time(1000.0), do.SpawnWorker) == []
     driver.done(one(driver.submit(), RunBatch))
     driver.feed(told.RestartAsked(0))

@@ -140,7 +140,7 @@ def test_each_model_tells_what_it_has_and_costs() -> None:
     driver.submit(rows=4, size_bytes=7)
     driver.submit(rows=2, size_bytes=3)
     driver.submit(rows=None, size_bytes=1)
-    snapshot = driver.machine.models_snapshot()
+    snapshot = driver.machine.models_snapshot(driver.now)
     assert json.loads(json.dumps(snapshot)) == snapshot, "plain values"
     m, other = snapshot
     assert (m["name"], m["queued_jobs"], m["queued_rows"], m["unanswered_jobs"]) == ("m", 2, 3, 3)
@@ -159,10 +159,10 @@ def test_a_model_tells_what_was_found_out_about_it() -> None:
     driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8)}).serve()
     driver.submit(rows=8)
     driver.spoil(driver.running()[0], Fault.OUT_OF_MEMORY)
-    (m,) = driver.machine.models_snapshot()
+    (m,) = driver.machine.models_snapshot(driver.now)
     assert m["working_sizes"] == [{"signature": "serving_default", "rows": 4}]
     assert m["dependent"] == {}
     differs = (told.RowsChanged("1 row of 4"),)
     driver.done(driver.running()[0], *differs)
-    (m,) = driver.machine.models_snapshot()
+    (m,) = driver.machine.models_snapshot(driver.now)
     assert m["dependent"] == {"serving_default": "1 row of 4"}

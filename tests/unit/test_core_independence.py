@@ -302,7 +302,7 @@ def test_a_roll_to_other_files_joins_nothing_until_those_are_proven() -> None:
         driver.submit(rows=1)
     assert all(len(run.parts) == 1 for run in driver.running())
     driver.compared(identity="files", slot=1)
-    assert all(not model["dependent"] for model in driver.machine.models_snapshot())
+    assert all(not model["dependent"] for model in driver.machine.models_snapshot(driver.now))
 
 
 def test_what_says_nothing_about_what_is_loaded_is_not_heard() -> None:
@@ -315,5 +315,5 @@ def test_what_says_nothing_about_what_is_loaded_is_not_heard() -> None:
     )
     driver.feed(told.WorkerCompared(0, driver.incarnation(0), replace(compared, model="unknown")))
     driver.feed(told.WorkerCompared(0, driver.incarnation(0) + 1, replace(compared, signature=S)))
-    (m,) = driver.machine.models_snapshot()
+    (m,) = driver.machine.models_snapshot(driver.now)
     assert m["dependent"] == {}

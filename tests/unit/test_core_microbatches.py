@@ -137,7 +137,7 @@ def test_what_it_cost_is_learned_a_run() -> None:
     driver = taught()
     driver.submit(rows=20)
     done(driver, driver.run_of(2))
-    (costs,) = driver.machine.backlog.models["m"].snapshot()["costs"]
+    (costs,) = driver.machine.backlog.models["m"].snapshot(driver.now)["costs"]
     assert [(size["rows"], size["batches"]) for size in costs["sizes"]] == [(4, 2)]
     assert [size["median_s"] for size in costs["sizes"]] == pytest.approx([4 * ROW_S])
 

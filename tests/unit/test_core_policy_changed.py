@@ -54,7 +54,7 @@ def test_a_batch_that_gathers_goes_when_it_would_have_gone() -> None:
 def test_a_model_that_the_policy_does_not_name_has_the_defaults() -> None:
     driver = Driver(["m"], models={"m": ModelPolicy(max_batch=1)}).serve()
     change(driver, models={})
-    assert driver.machine.models_snapshot()[0]["max_batch"] == ModelPolicy().max_batch
+    assert driver.machine.models_snapshot(driver.now)[0]["max_batch"] == ModelPolicy().max_batch
 
 
 def test_the_default_timeout_is_that_of_the_arrival() -> None:

@@ -26,7 +26,7 @@ def notices(driver: Driver) -> list[str]:
 
 
 def home(driver: Driver) -> object:
-    return driver.machine.models_snapshot()[0]["affinity"]
+    return driver.machine.models_snapshot(driver.now)[0]["affinity"]
 
 
 def test_all_jobs_of_a_stateful_model_run_in_one_slot_those_that_only_read_too() -> None:

@@ -128,7 +128,7 @@ def test_a_running_pool_is_planned_anew_with_what_it_was_started_with(tmp_path: 
 
 def test_only_who_is_alone_and_takes_what_it_needs_says_anything(tmp_path: Path) -> None:
     saved_model(tmp_path / "model")
-    alone = plan(tmp_path, {"name": "m"})
+    alone = plan(tmp_path, {"name": "m", "replicas": 1})
     assert [model and model.name for model in map(alone.weighs, range(2))] == ["m", None]
     together = plan(tmp_path, {"name": "m", "devices": [0]}, {"name": "n", "devices": [0]})
     assert together.weighs(0) is None

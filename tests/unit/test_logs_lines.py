@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 from pool.logs.entry import CALLER_CHARS, MESSAGE_CHARS, Entry, about, callers, entry_of
-from pool.logs.lines import as_json, for_people, prefixed, with_fields
+from pool.logs.lines import as_json_line, for_people, prefixed
 
 READY = Entry(1_700_000_000.1234, logging.INFO, "slot_ready", "slot 0 cpu:0 READY", {"slot": 0, "models": ("a", "b c")})
 EVIL = Entry(0.0, logging.WARNING, "worker_output", "x\n00:00:00 slot 1\x1b[2J", {"reason": "a\nb\x00"})
@@ -44,14 +44,17 @@ def test_a_text_that_is_no_utf8_can_be_written_by_all() -> None:
     entry = entry_of(odd)
     assert entry.message == r"slot \udcff 3"
     assert entry.fields == {"path": r"/\udcff", "models": [r"\ud800", "b"], "slots": [1], "share": 0.5, "slot": 0}
-    assert json.loads(as_json(entry))["path"].encode() == rb"/\udcff"
+    assert json.loads(as_json_line(entry))["path"].encode() == rb"/\udcff"
 
 
 def test_for_people() -> None:
-    assert re.fullmatch(r"\d\d:\d\d:\d\d slot 0 cpu:0 READY\n", for_people(READY))
-    assert for_people(EVIL)[8:] == " x\\n00:00:00 slot 1\\x1b[2J [warning]\n"
-    assert with_fields(READY)[8:] == ' slot 0 cpu:0 READY · event=slot_ready slot=0 models=["a", "b c"]\n'
-    assert with_fields(EVIL)[8:].endswith('[warning] · event=worker_output reason="a\\nb\\u0000"\n')
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO    slot 0 cpu:0 READY\n", for_people(READY))
+    assert for_people(EVIL)[19:] == " WARNING x\\n00:00:00 slot 1\\x1b[2J\n"
+    fields = ' INFO    slot 0 cpu:0 READY · event=slot_ready slot=0 models=["a", "b c"]\n'
+    assert for_people(READY, fields=True)[19:] == fields
+    told = for_people(EVIL, fields=True)
+    assert told.endswith('slot 1\\x1b[2J · event=worker_output reason="a\\nb\\u0000"\n')
+    assert re.fullmatch(r"\x1b\[2m[-: \d]{19}\x1b\[0m \x1b\[33mWARNING\x1b\[0m x.*\n", for_people(EVIL, colour=True))
 
 
 def test_for_a_journal_that_reads_lines() -> None:
@@ -63,7 +66,7 @@ def test_for_a_journal_that_reads_lines() -> None:
 
 
 def test_for_programs() -> None:
-    read = json.loads(as_json(READY))
+    read = json.loads(as_json_line(READY))
     assert datetime.fromisoformat(read.pop("time")) == datetime.fromisoformat("2023-11-14T22:13:20.123+00:00")
     assert read == {
         "level": "info",
@@ -72,12 +75,12 @@ def test_for_programs() -> None:
         "slot": 0,
         "models": ["a", "b c"],
     }
-    assert json.loads(as_json(EVIL))["message"] == EVIL.message
+    assert json.loads(as_json_line(EVIL))["message"] == EVIL.message
 
 
 def test_json_is_always_json() -> None:
     odd = {"share": float("inf"), "message": "not the sentence", "text": "\ud800\x1b\u2028", "path": object()}
-    line = as_json(Entry(0.0, logging.INFO, "e", "the sentence", odd))  # type: ignore[arg-type]
+    line = as_json_line(Entry(0.0, logging.INFO, "e", "the sentence", odd))  # type: ignore[arg-type]
     read = json.loads(line, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name)))
     assert (read["share"], read["message"], read["text"]) == ("inf", "the sentence", "\ud800\x1b\u2028")
     assert line.isascii()
@@ -91,8 +94,8 @@ def test_a_traceback_is_a_field_and_for_people_lines_that_cannot_be_events() -> 
         info = (type(error), error, error.__traceback__)
     entry = entry_of(logging.LogRecord("pool", logging.ERROR, "", 0, "broken", None, info))
     first, *rest = for_people(entry).splitlines()
-    assert first.endswith("broken [error]")
+    assert first.endswith("ERROR   broken")
     assert rest[-1] == "    ValueError: why\\x1b"
     assert all(line.startswith("    ") for line in rest)
     assert all(line.startswith("<3>") for line in prefixed(entry).splitlines())
-    assert json.loads(as_json(entry))["exception"].endswith("ValueError: why\x1b")
+    assert json.loads(as_json_line(entry))["exception"].endswith("ValueError: why\x1b")

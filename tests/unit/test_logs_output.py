@@ -1,7 +1,10 @@
 """Where a process's log goes: seen from the outside, on its standard error."""
 
+import contextlib
 import json
+import logging
 import os
+import pty
 import socket
 import subprocess
 import sys
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pool import logs
 from pool.logs.entry import Entry
 from pool.logs.file import BoundedFile
 from pool.logs.lines import for_people
@@ -18,7 +22,7 @@ PROGRAM = """
 import logging, os, sys
 from pathlib import Path
 from pool import logs
-with logs.to_stderr({as_json}, False, os.environ, Path({journal!r})) as for_programs:
+with logs.to_stderr({as_json}, logging.INFO, os.environ, Path({journal!r})) as for_programs:
     logging.getLogger("pool.x").info("a line of %s", "text", extra=logs.about("named", slot=0))
     logging.getLogger("pool.x").debug("not wanted")
 print("for programs" if for_programs else "for people", file=sys.stderr)
@@ -36,7 +40,7 @@ def said(argv: list[str], **environ: str) -> list[str]:
 
 def test_all_of_it_stands_before_what_is_printed_later() -> None:
     line, last = said(program())
-    assert line[8:] == " a line of text"
+    assert line[19:] == " INFO    a line of text"
     assert last == "for people"
 
 
@@ -48,7 +52,7 @@ def test_json_has_the_fields() -> None:
 
 def test_a_character_that_the_encoding_lacks_is_no_reason_to_lose_a_line() -> None:
     line, _ = said([*program()[:-1], program()[-1].replace('"text"', '"…"')], PYTHONIOENCODING="ascii")
-    assert line[8:] == " a line of \\u2026"
+    assert line[19:] == " INFO    a line of \\u2026"
 
 
 def run_with_journal(stream: bool, argv: list[str]) -> str:
@@ -152,3 +156,63 @@ def test_a_folder_that_is_gone_is_no_error(tmp_path: Path) -> None:
         bounded.send(Entry(0.0, 20, "e", "a line", {}))
     finally:
         os.close(fd)
+
+
+def in_a_terminal(program: str, **environ: str) -> str:
+    ours, its = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", program], stderr=its, env={**kept, "TERM": "xterm", **environ}
+    )
+    os.close(its)
+    written = b""
+    with contextlib.suppress(OSError):  # it has ended
+        while chunk := os.read(ours, 65536):
+            written += chunk
+    os.close(ours)
+    assert process.wait(60) == 0
+    return written.decode()
+
+
+IN_TERMINAL = """
+import logging, os
+from pool import logs
+with logs.to_stderr(False, logging.INFO, os.environ):
+    logs.show("0 of 1 slots READY " + "." * 1000)
+    logging.getLogger("pool").warning("beside it")
+    logs.show("")
+    logging.getLogger("pool").info("over")
+"""
+
+
+def test_a_terminal_has_colours_and_a_line_of_what_goes_on_that_makes_way() -> None:
+    written = in_a_terminal(IN_TERMINAL)
+    assert "\x1b[33mWARNING\x1b[0m beside it" in written
+    for line in written.split("\n"):  # the last that the cursor's line shows is a whole line of the log
+        assert "slots READY" not in line.rsplit("\x1b[K", 1)[-1] or not line.endswith("\r"), written
+    assert written.endswith("over\r\n")
+
+
+def test_who_wants_no_colour_has_none() -> None:
+    assert "\x1b[33m" not in in_a_terminal(IN_TERMINAL, NO_COLOR="1")
+    assert "\x1b[33m" not in in_a_terminal(IN_TERMINAL, TERM="dumb")
+
+
+def test_a_pipe_has_neither_colour_nor_what_goes_on() -> None:
+    lines = said([sys.executable, "-P", "-c", IN_TERMINAL])
+    assert [line[20:] for line in lines] == ["WARNING beside it", "INFO    over"]
+
+
+def test_the_last_entries_are_kept_for_whoever_asks() -> None:
+    with logs.to_file(Path(os.devnull), logging.INFO):
+        log = logging.getLogger("pool.x")
+        for number in range(1100):
+            log.info("%d", number)
+        told: list[tuple[int, Entry]] = []
+        while found := logs.since(told[-1][0] if told else 0):
+            assert len(found) <= 200, "an answer has an end"
+            told += found
+        assert [entry.message for _, entry in told] == [str(number) for number in range(100, 1100)]
+        log.info("x" * 10_000, extra={"fields": {"reason": "y" * 10**6}})
+        assert len(logs.since(told[-1][0])) == 1, "a long one is told too"
+    assert logs.since(0) == []

@@ -45,7 +45,7 @@ def say(writer: Writer, *messages: object) -> None:
 
 def stuck(reader: Reader, **bounds: int) -> Writer:
     """A writer whose thread has an entry in hand and waits."""
-    writer = Writer([reader], **bounds)
+    writer = Writer([reader], None, **bounds)
     say(writer, "first")
     assert reader.waited_for.wait(LONG_S)
     return writer

@@ -14,7 +14,7 @@ NOT_A_NUMBER = float("nan")
 
 MADE: dict[str, Callable[[], Any]] = {
     "an endpoint that is no text": lambda: Client(7),  # type: ignore[arg-type]
-    "an endpoint of no kind": lambda: Client("nonsense"),
+    "an endpoint of no kind": lambda: Client("http://host:1"),
     "a host without a port": lambda: Client("tcp://host"),
     "a time that is a text": lambda: Client(connect_timeout="5"),  # type: ignore[arg-type]
     "a time that is not a number": lambda: Client(connect_timeout=NOT_A_NUMBER),

@@ -43,7 +43,7 @@ def slot(driver: Driver, number: int) -> Slot:
 
 
 def models(driver: Driver) -> tuple[Model, ...]:
-    return _sent(tuple[Model, ...], models_status(driver.machine, (), lambda _: []))
+    return _sent(tuple[Model, ...], models_status(driver.machine, (), lambda _: [], driver.now))
 
 
 def history(driver: Driver, job: int) -> JobHistory:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["STEPS", "Kind", "Replacements", "Step"]
 
 RESTART = "restart requested"
-DRAIN = "drain requested; `pool restart` brings it back"
+DRAIN = "drain requested; `pool undrain` brings it back"
 EMPTY = "no model is placed here any more"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 
 from pool.clock import Timers
@@ -11,6 +12,8 @@ from pool.core.history import History
 from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
 from pool.core.queue.backlog import Backlog
+from pool.core.queue.models import Model
+from pool.core.queue.tally import BOUNDS_S
 from pool.wire.faults import Fault
 from pool.wire.unpacking import Unpacking
 
@@ -28,9 +31,13 @@ class Answers:
         self._history = history
         self._orders = orders
 
-    def refuse(self, client: bytes, number: int, jobs: int, failed: do.JobFailed) -> None:
-        """Of a job that was not taken in, or of a chunk of so many."""
+    def refuse(
+        self, client: bytes, number: int, jobs: int, failed: do.JobFailed, model: Model | None, now: float
+    ) -> None:
+        """Of a job that was not taken in, or of a chunk of so many. `model`: None where it is not known."""
         self.counts[failed.fault.value] += jobs
+        if model is not None:
+            model.tally.fail(failed.fault.value, jobs, now)
         self._orders.answers.append(do.FailJob(client, number, failed))
 
     def done(
@@ -90,6 +97,13 @@ class Answers:
             ended = 0
         else:
             self.counts[count] += ended
+            tally = job.line.model.tally
+            if state is DONE:
+                if now >= tally.due:
+                    tally.snap(now)
+                tally.done[bisect_left(BOUNDS_S, now - job.arrived)] += ended
+            elif state is not JobState.CANCELLED:
+                tally.fail(count, ended, now)
         self._timers.clear(job)
         self._backlog.forget(job, ended, now)
         if job.id in job.line.by_age:

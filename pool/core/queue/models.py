@@ -12,6 +12,7 @@ from pool.core.queue.costs import Cost
 from pool.core.queue.independence import Independence
 from pool.core.queue.keys import Key
 from pool.core.queue.line import Line
+from pool.core.queue.tally import Tally
 from pool.core.remembered import Remembered
 from pool.wire.session_runs import KEEPS_STATE
 from pool.wire.signatures import ModelInfo
@@ -50,6 +51,7 @@ class Model:
         self._info: ModelInfo | None = None
         self.used_s = 0.0
         self.device_s = 0.0
+        self.tally = Tally()
         self.jobs = 0
         self.size_bytes = 0
         self.common = Line(self, None)
@@ -242,7 +244,7 @@ class Model:
             )
         return self.independence.told(signature, self._info.signatures[signature].asked(None))
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self, now: float) -> dict[str, Any]:
         """For people."""
         return {
             "name": self.name,
@@ -251,6 +253,8 @@ class Model:
             "unanswered_jobs": self.jobs,
             "affinity": None if self.affinity is None else self.affinity[0].number,
             "bytes": self.size_bytes,
+            "answered": {"done": sum(self.tally.done), **self.tally.failed},
+            "last_minute": self.tally.last_minute(now),
             "device_s": self.device_s,
             "max_batch": self.policy.max_batch,
             "working_sizes": [{"signature": signature, "rows": rows} for signature, rows in self.sizes()],
