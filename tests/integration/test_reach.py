@@ -38,7 +38,7 @@ with Client(endpoint, connect_timeout=0.5) as client:
     try:
         large = np.ones(1 << 20, np.float32)
         said["echoed"] = bool((client.run("echo", large)["x"] == large).all())
-        said["lent"] = client.status()["lent_bytes"]
+        said["lent"] = client.status().lent_bytes
     except errors.PoolError as error:
         said["refused"] = str(error)
         print(json.dumps(said))
