@@ -52,8 +52,11 @@ said = {}
 with Client(endpoint, connect_timeout=0.5) as client:
     try:
         large = np.ones(1 << 20, np.float32)
-        said["echoed"] = bool((client.run("echo", large)["x"] == large).all())
-        said["lent"] = client.status().lent_bytes
+        for _ in range(50):  # a grant that takes long on a busy machine is for a later job
+            said["echoed"] = bool((client.run("echo", large)["x"] == large).all())
+            said["lent"] = client.status().lent_bytes
+            if said["lent"]:
+                break
     except errors.PoolError as error:
         said["refused"] = str(error)
         print(json.dumps(said))
