@@ -79,7 +79,7 @@ def borrowing_all(rng: random.Random, stage: Stage) -> int:
             loan = request(link, 1, one_of(rng, ((1 << 64) - 1, 1 << 40, CLIENT_MEMORY_BYTES)))
             lent += 0 if loan is None else loan.size_bytes
         assert lent <= MEMORY_BYTES, f"{lent} bytes are lent"
-        said = stage.status()["lent_bytes"]
+        said = stage.status().lent_bytes
         assert lent <= said <= MEMORY_BYTES, f"{lent} bytes are lent, and the pool says {said}"
         if rng.random() < 0.5:
             peer.say(wire.Close())
@@ -110,7 +110,7 @@ def _is_told(link: Link, what: list[bytes]) -> bool:
 
 
 def _given_up(stage: Stage) -> int:
-    return int(stage.status()["refused"].get(GIVEN_UP.text, 0))
+    return int(stage.status().refused.get(GIVEN_UP.text, 0))
 
 
 def _pings(link: Link, instance: bytes, stage: Stage) -> int:
@@ -129,9 +129,9 @@ def _echoes(link: Link, instance: bytes, stage: Stage) -> int:
     given = np.zeros((1, 1 << 17), np.float32)
     rows, payload = encode_call("echo", given)
     numbers = Numbers()
-    while (status := stage.status())["refused"].get(GIVEN_UP.text, 0) == before:
-        assert status["unread_bytes"] <= UNREAD_BYTES, f"{status['unread_bytes']} bytes wait for who does not read"
-        for _ in range(10 if status["queue"]["jobs"] < 20 else 0):
+    while (status := stage.status()).refused.get(GIVEN_UP.text, 0) == before:
+        assert status.unread_bytes <= UNREAD_BYTES, f"{status.unread_bytes} bytes wait for who does not read"
+        for _ in range(10 if status.queue.jobs < 20 else 0):
             sent += 1
             submit = Asked(sent, "echo", None, None, rows, TIMEOUT_S, 0, None, 0, False)
             link.connection.sendall(message(list(map(bytes, numbers.said(submit, payload, instance)))))

@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import zmq
 
 from pool.wire.lent import LENT_BYTES
+from pool.wire.records import Status
 
 __all__ = [
     "CLIENT_MEMORY_BYTES",
@@ -100,7 +100,7 @@ class Stage:
 
     target: Target
     context: "zmq.Context[zmq.Socket[bytes]]"
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[], Status]
     hoarding: threading.Lock = field(default_factory=threading.Lock)
     crowding: threading.Lock = field(default_factory=threading.Lock)
     lent: list[int] = field(default_factory=list)

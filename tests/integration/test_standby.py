@@ -104,7 +104,7 @@ def test_what_it_serves_is_what_the_configuration_says_when_it_is_seated(pool: P
         eventually(lambda: client.status().rolling_update.left == ())
         standby = stands_by(client)
         os.kill(pid_of(slot(client)), signal.SIGKILL)
-        eventually(lambda: pid_of(slot(client)) == standby and slot(client).state == "READY")
+        eventually(lambda: slot(client).pid == standby and slot(client).state == "READY")
         assert slot(client).lanes == 3
         assert client.models()[0].path == "stub:rows?load_ms=301"
 

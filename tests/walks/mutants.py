@@ -93,7 +93,7 @@ MUTANTS = (
         "trial/splits.py",
         "    if not part.whole:\n        job.start_over()\n",
         "",
-        "program 553",
+        "program 1027",
     ),
     # --- what may run together ---------------------------------------------------------------------------------------
     Mutant(
