@@ -38,10 +38,10 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "submit, an option": lambda client: client.submit("m", [1.0], nope=1),
     "submit_many, a model": lambda client: client.submit_many(None, [1.0])[0].result(5),
     "submit_many, no inputs": lambda client: client.submit_many("m", None),
-    "map, a model": lambda client: next(client.map(None, [1.0])),
-    "map, no inputs": lambda client: next(client.map("m", None)),
-    "map, none in flight": lambda client: next(client.map("m", [1.0], in_flight=0)),
-    "map, a half in flight": lambda client: next(client.map("m", [1.0], in_flight=1.5)),
+    "map, a model": lambda client: client.map(None, [1.0]),
+    "map, no inputs": lambda client: client.map("m", None),
+    "map, none in flight": lambda client: client.map("m", [1.0], in_flight=0),
+    "map, a half in flight": lambda client: client.map("m", [1.0], in_flight=1.5),
     "scatter, a model": lambda client: client.scatter(7, [1.0]),
     "scatter, a reduction": lambda client: client.scatter("m", [1.0], reduce="product"),
     "scatter, pieces": lambda client: client.scatter("m", [1.0], pieces=0),
@@ -66,6 +66,10 @@ AWAITED: dict[str, Callable[[Any], Any]] = {
     "submit, an option": lambda client: client.submit("m", [1.0], nope=1),
     "explain, a job": lambda client: client.explain("a"),
     "load, a path": lambda client: client.load("m", None),
+    "map, a model": lambda client: client.map(None, [1.0]),
+    "map, none in flight": lambda client: client.map("m", [1.0], in_flight=0),
+    "scatter, pieces": lambda client: client.scatter("m", [1.0], pieces=0),
+    "drain, a slot": lambda client: client.drain(None),
 }
 
 
