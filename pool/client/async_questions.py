@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 if TYPE_CHECKING:
@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
     from pool.client.client import Client
 
+from pool.client.questions import TIMEOUT_S, OnWait
 from pool.client.request import ReplicaOptions
 from pool.client.result import JobResult
+from pool.client.waits import LOOK_S
 from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, SlotHistory, Status
 
 __all__ = ["AsyncQuestions"]
@@ -27,6 +29,17 @@ class AsyncQuestions:
 
     async def models(self) -> tuple[Model, ...]:
         return await asyncio.to_thread(self._client.models)
+
+    async def is_ready(self, model: str | None = None) -> bool:
+        return await asyncio.to_thread(self._client.is_ready, model)
+
+    async def wait_ready(
+        self, model: str | None = None, timeout: float = TIMEOUT_S, *, on_wait: OnWait | None = None
+    ) -> None:
+        await _await(self._client._until_ready(model, timeout), on_wait)
+
+    async def wait_updated(self, timeout: float = TIMEOUT_S, *, on_wait: OnWait | None = None) -> None:
+        await _await(self._client._until_updated(timeout), on_wait)
 
     @overload
     async def explain(self, job: int) -> JobHistory: ...
@@ -53,8 +66,19 @@ class AsyncQuestions:
     async def reload(self) -> Changes:
         return await asyncio.to_thread(self._client.reload)
 
-    async def load(self, model: str, path: str | os.PathLike[str]) -> Changes:
-        return await asyncio.to_thread(self._client.load, model, path)
+    async def load(
+        self,
+        model: str,
+        path: str | os.PathLike[str],
+        *,
+        wait: bool = True,
+        timeout: float = TIMEOUT_S,
+        **keys: object,
+    ) -> Changes:
+        found = await asyncio.to_thread(self._client.load, model, path, wait=False, timeout=timeout, **keys)
+        if wait:
+            await self.wait_updated(timeout)
+        return found
 
     async def unload(self, model: str) -> Changes:
         return await asyncio.to_thread(self._client.unload, model)
@@ -106,3 +130,11 @@ class AsyncQuestions:
 
     async def broadcast(self, model: str, inputs: object, **options: Unpack[ReplicaOptions]) -> dict[int, JobResult]:
         return await asyncio.to_thread(self._client.broadcast, model, inputs, **options)
+
+
+async def _await(steps: Iterator[str], on_wait: OnWait | None) -> None:
+    """Each look is in a thread: whoever is cancelled meanwhile leaves none behind for longer than that."""
+    while (why := await asyncio.to_thread(next, steps, None)) is not None:
+        if on_wait is not None:
+            on_wait(why)
+        await asyncio.sleep(LOOK_S)

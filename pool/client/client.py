@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -254,8 +255,8 @@ class Client(Replicas):
 
     # --- questions ----------------------------------------------------------------------------------------------
 
-    def _ask(self, kind: Any, what: str, about: str = "") -> Any:
-        answer = self._connected().ask(what, about, ASK_TIMEOUT_S + self._peer.longest_timeout_s)
+    def _ask(self, kind: Any, what: str, about: str = "", within_s: float = math.inf) -> Any:
+        answer = self._connected().ask(what, about, min(within_s, ASK_TIMEOUT_S + self._peer.longest_timeout_s))
         try:
             return unpack(kind, answer, LARGEST_ANSWER_BYTES)
         except BadFrame as error:

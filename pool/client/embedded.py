@@ -16,6 +16,7 @@ from types import NoneType, TracebackType
 import msgpack
 
 from pool.client.client import Client
+from pool.client.questions import plain
 from pool.errors import DeadlineExceeded, InvalidConfig, PoolUnreachable
 
 __all__ = ["EmbeddedPool", "start"]
@@ -98,7 +99,7 @@ class EmbeddedPool(Client):
         if isinstance(config, str | os.PathLike):
             config = os.fspath(Path(config).absolute())
         elif isinstance(config, Mapping):
-            config = _plain(config)
+            config = plain(config)
         deadline = time.monotonic() + timeout_s
         request = {
             "pid": os.getpid(),
@@ -136,6 +137,9 @@ class EmbeddedPool(Client):
         if self._ended:
             raise PoolUnreachable(self._ended)
         super()._check_pool()
+
+    def _is_gone(self) -> bool:
+        return bool(self._ended)
 
     def _has_ended(self) -> bool:
         """Its link ends with it, a moment before or after the connection that it is missed at."""
@@ -187,12 +191,3 @@ class EmbeddedPool(Client):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _plain(value: object) -> object:
-    """Paths as strings, so that a mapping travels."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(element) for key, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(element) for element in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value

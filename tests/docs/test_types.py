@@ -50,7 +50,8 @@ def asked(client: Client) -> None:
     assert_type(client.explain(), pool.Recent)
     assert_type(client.explain(7), pool.JobHistory)
     assert_type(client.explain(slot=0), pool.SlotHistory)
-    assert_type(client.load("m", "/models/m"), pool.Changes)
+    assert_type(client.load("m", "/models/m", max_batch=8), pool.Changes)
+    assert_type(client.is_ready("m"), bool)
     assert_type(client.reload(), pool.Changes)
     assert_type(client.restart(0), int)
 
