@@ -194,6 +194,7 @@ class TestTheChildsSide:
             "base": "/",
             "endpoint": f"ipc://{folder}/pool.sock",
             "log": None,
+            "is_watched": False,
         }
         ours.sendall(msgpack.packb(message))
         return ours, theirs
