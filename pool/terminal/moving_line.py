@@ -1,4 +1,4 @@
-"""One line on standard error that says what goes on, where a person sees it: in a terminal or under a notebook's cell."""
+"""A line on standard error that says what goes on, where a person sees it: in a terminal or under a notebook's cell."""
 
 import contextlib
 import shutil
