@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pool.client.client import Client
+    from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, SlotHistory, Status
 
 from pool.client.questions import TIMEOUT_S, OnWait
 from pool.client.request import ReplicaOptions
 from pool.client.result import JobResult
 from pool.client.waits import LOOK_S
-from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, SlotHistory, Status
 
 __all__ = ["AsyncQuestions"]
 
@@ -24,10 +24,10 @@ class AsyncQuestions:
 
     _client: "Client"
 
-    async def status(self) -> Status:
+    async def status(self) -> "Status":
         return await asyncio.to_thread(self._client.status)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> "tuple[Model, ...]":
         return await asyncio.to_thread(self._client.models)
 
     async def is_ready(self, model: str | None = None) -> bool:
@@ -42,19 +42,19 @@ class AsyncQuestions:
         await _await(self._client._until_updated(timeout), on_wait)
 
     @overload
-    async def explain(self, job: int) -> JobHistory: ...
+    async def explain(self, job: int) -> "JobHistory": ...
 
     @overload
     async def explain(self, job: None = None, *, slot: int) -> SlotHistory: ...
 
     @overload
-    async def explain(self, job: None = None, *, slot: None = None) -> Recent: ...
+    async def explain(self, job: None = None, *, slot: None = None) -> "Recent": ...
 
-    async def explain(self, job: int | None = None, *, slot: int | None = None) -> JobHistory | SlotHistory | Recent:
+    async def explain(self, job: int | None = None, *, slot: int | None = None) -> "JobHistory | SlotHistory | Recent":
         ask: Callable[..., JobHistory | SlotHistory | Recent] = self._client.explain
         return await asyncio.to_thread(ask, job, slot=slot)
 
-    async def logs(self, since: int = 0) -> LogLines:
+    async def logs(self, since: int = 0) -> "LogLines":
         return await asyncio.to_thread(self._client.logs, since)
 
     async def restart(self, slot: int, *, rolling: bool = False) -> int:
@@ -63,7 +63,7 @@ class AsyncQuestions:
     async def drain(self, slot: int) -> None:
         await asyncio.to_thread(self._client.drain, slot)
 
-    async def reload(self) -> Changes:
+    async def reload(self) -> "Changes":
         return await asyncio.to_thread(self._client.reload)
 
     async def load(
@@ -74,13 +74,13 @@ class AsyncQuestions:
         wait: bool = True,
         timeout: float = TIMEOUT_S,
         **keys: object,
-    ) -> Changes:
+    ) -> "Changes":
         found = await asyncio.to_thread(self._client.load, model, path, wait=False, timeout=timeout, **keys)
         if wait:
             await self.wait_updated(timeout)
         return found
 
-    async def unload(self, model: str) -> Changes:
+    async def unload(self, model: str) -> "Changes":
         return await asyncio.to_thread(self._client.unload, model)
 
     async def stop(self) -> None:

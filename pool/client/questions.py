@@ -6,12 +6,15 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, overload
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, overload
 
 from pool.client.request import check_name
 from pool.client.waits import LOOK_S, not_ready, until_ready, until_updated
 from pool.wire.codec import Plain
-from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, Restarted, SlotHistory, Status
+
+if TYPE_CHECKING:
+    from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, Restarted, SlotHistory, Status
 
 __all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain"]
 
@@ -31,14 +34,14 @@ class Questions(ABC):
         """Whether the pool will never be there again."""
         return False
 
-    def status(self) -> Status:
+    def status(self) -> "Status":
         """What `pool status` shows."""
-        found: Status = self._ask(Status, "status")
+        found: Status = self._ask(_records().Status, "status")
         return found
 
-    def models(self) -> tuple[Model, ...]:
+    def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures."""
-        found: tuple[Model, ...] = self._ask(tuple[Model, ...], "models")
+        found: tuple[Model, ...] = self._ask(tuple[_records().Model, ...], "models")  # type: ignore[misc]  # a class at run time
         return found
 
     def is_ready(self, model: str | None = None) -> bool:
@@ -81,20 +84,20 @@ class Questions(ABC):
         _check_timeout(timeout_s)
         return until_updated(self._status, timeout_s)
 
-    def _status(self, within_s: float) -> Status:
-        found: Status = self._ask(Status, "status", within_s=within_s)
+    def _status(self, within_s: float) -> "Status":
+        found: Status = self._ask(_records().Status, "status", within_s=within_s)
         return found
 
     @overload
-    def explain(self, job: int) -> JobHistory: ...
+    def explain(self, job: int) -> "JobHistory": ...
 
     @overload
-    def explain(self, job: None = None, *, slot: int) -> SlotHistory: ...
+    def explain(self, job: None = None, *, slot: int) -> "SlotHistory": ...
 
     @overload
-    def explain(self, job: None = None, *, slot: None = None) -> Recent: ...
+    def explain(self, job: None = None, *, slot: None = None) -> "Recent": ...
 
-    def explain(self, job: int | None = None, *, slot: int | None = None) -> JobHistory | SlotHistory | Recent:
+    def explain(self, job: int | None = None, *, slot: int | None = None) -> "JobHistory | SlotHistory | Recent":
         """What became of a job, whose number is `result.timeline.job`: its `history` and `timeline`.
 
         Of a slot: what it is now, and the `crash_reports` of its last workers, newest first; only from the local
@@ -105,19 +108,19 @@ class Questions(ABC):
             raise ValueError("explain takes a job or a slot, not both")
         found: JobHistory | SlotHistory | Recent
         if slot is not None:
-            found = self._ask(SlotHistory, "explain", f"slot:{_number('slot', slot)}")
+            found = self._ask(_records().SlotHistory, "explain", f"slot:{_number('slot', slot)}")
         elif job is not None:
-            found = self._ask(JobHistory, "explain", str(_number("job", job)))
+            found = self._ask(_records().JobHistory, "explain", str(_number("job", job)))
         else:
-            found = self._ask(Recent, "explain")
+            found = self._ask(_records().Recent, "explain")
         return found
 
-    def logs(self, since: int = 0) -> LogLines:
+    def logs(self, since: int = 0) -> "LogLines":
         """Lines of the pool's log after the one with this number, of the last thousand. Only from the local machine.
 
         One answer may have a part of them: ask again with its `last` until there are no more.
         """
-        found: LogLines = self._ask(LogLines, "logs", str(_number("since", since)))
+        found: LogLines = self._ask(_records().LogLines, "logs", str(_number("since", since)))
         return found
 
     def restart(self, slot: int, *, rolling: bool = False) -> int:
@@ -129,7 +132,7 @@ class Questions(ABC):
         cannot have a new worker. Only from the local machine.
         """
         asked = f"{_number('slot', slot)} rolling" if rolling else str(_number("slot", slot))
-        found: Restarted = self._ask(Restarted, "restart", asked)
+        found: Restarted = self._ask(_records().Restarted, "restart", asked)
         return found.incarnation
 
     def drain(self, slot: int) -> None:
@@ -140,7 +143,7 @@ class Questions(ABC):
         """
         self._ask(Plain, "drain", str(_number("slot", slot)))
 
-    def reload(self) -> Changes:
+    def reload(self) -> "Changes":
         """Makes the pool read its `config.toml` again and apply all changes, or none.
 
         Returns each change with its key, `before`, `after` and a `line` for people, and the `slots` that get new
@@ -149,8 +152,8 @@ class Questions(ABC):
         """
         return self._changed("reload")
 
-    def _changed(self, what: str, about: str = "") -> Changes:
-        found: Changes = self._ask(Changes, what, about)
+    def _changed(self, what: str, about: str = "") -> "Changes":
+        found: Changes = self._ask(_records().Changes, what, about)
         return found
 
     def load(
@@ -161,7 +164,7 @@ class Questions(ABC):
         wait: bool = True,
         timeout: float = TIMEOUT_S,
         **keys: object,
-    ) -> Changes:
+    ) -> "Changes":
         """Adds a model to the running pool. The other models stay where they are.
 
         `path`: on the pool's machine, as in `config.toml`. `keys`: any other key of `[[model]]`, with a value as there.
@@ -186,7 +189,7 @@ class Questions(ABC):
             self.wait_updated(timeout)
         return found
 
-    def unload(self, model: str) -> Changes:
+    def unload(self, model: str) -> "Changes":
         """Removes a model from the running pool. New workers replace its own, which frees all of its memory.
 
         Returns as `reload` does. Running jobs are finished. Jobs that wait when its last worker goes, and later jobs,
@@ -198,6 +201,13 @@ class Questions(ABC):
     def stop(self) -> None:
         """Asks the pool to finish its jobs and stop. Returns when it has begun. Only from the local machine."""
         self._ask(Plain, "stop")
+
+
+def _records() -> ModuleType:
+    """They come with the first question: to make so many dataclasses takes longer than all else of a client."""
+    from pool.wire import records
+
+    return records
 
 
 def _number(name: str, value: int) -> int:

@@ -16,7 +16,6 @@ from pool.client.questions import Questions
 from pool.client.request import ReplicaOptions, request_for
 from pool.client.result import JobResult
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
-from pool.wire.records import said_of
 
 __all__ = ["Replicas", "piece_sizes"]
 
@@ -137,6 +136,8 @@ class Replicas(Questions):
         return {slot: answers[number] for number, slot in enumerate(slots)}
 
     def _ready_slots(self, model: str, version: str | int | None) -> list[int]:
+        from pool.wire.records import said_of  # they come with the first question
+
         models = self.models()
         if (said := said_of(models, model, version)) is not None:
             return list(said.ready_slots)

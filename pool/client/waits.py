@@ -2,21 +2,24 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from pool.errors import DeadlineExceeded, ModelNotFound, PoolUnreachable, WorkerLost
 from pool.wire.readiness import has_model, slots_left, why_not_ready
-from pool.wire.records import Status
+
+if TYPE_CHECKING:
+    from pool.wire.records import Status
 
 __all__ = ["LOOK_S", "not_ready", "until_ready", "until_updated"]
 
 LOOK_S = 0.1
 LEAST_S = 1.0  # for an answer: a pool that is there gives it, and says more than that time is over
 
-Ask = Callable[[float], Status]
+Ask = Callable[[float], "Status"]
 """Which waits so many seconds for its answer."""
 
 
-def not_ready(found: Status, model: str | None) -> str:
+def not_ready(found: "Status", model: str | None) -> str:
     """Why the pool cannot serve, or "". Raises `ModelNotFound` for a model that it does not have."""
     if model is not None and not has_model(found, model):
         raise ModelNotFound(f"this pool has no model {model!r:.80}")

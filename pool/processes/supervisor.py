@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from pool.core.actions import SpawnReplacement, SpawnStandby, SpawnWorker
 from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
@@ -191,16 +192,18 @@ class Supervisor:
             environ=self._environ,
             python=sys.executable,
         )
-        popen = subprocess.Popen(
-            launch.argv,
-            env=dict(launch.env),
-            pass_fds=[fd for fd in (theirs.fileno(), stacks_fd) if fd is not None],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            process_group=0,  # a terminal's Ctrl-C is the pool's to handle, not each worker's
-        )
+        # Opened here: before Python 3.11.4 `Popen` leaves its own open where there is no descriptor left for the rest.
+        with Path(os.devnull).open("rb") as nothing:
+            popen = subprocess.Popen(
+                launch.argv,
+                env=dict(launch.env),
+                pass_fds=[fd for fd in (theirs.fileno(), stacks_fd) if fd is not None],
+                stdin=nothing,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                process_group=0,  # a terminal's Ctrl-C is the pool's to handle, not each worker's
+            )
         assert popen.stdout is not None
         output_fd = popen.stdout.fileno()
         os.set_blocking(output_fd, False)

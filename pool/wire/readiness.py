@@ -1,9 +1,14 @@
 """Whether a pool can serve, and what is waited for until it can, in the words of `pool health`. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pool.wire.records import Slot, Status
 
 from pool.wire.entries import model_of
-from pool.wire.records import Slot, Status
 from pool.wire.sizes import span
 
 __all__ = ["doing", "has_model", "slots_left", "slots_of", "why_not_ready"]

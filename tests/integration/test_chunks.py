@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from integration.run_ledger import Ledger
-from pool import Client, errors
+from pool import Client, JobResult, errors
 from pool.client.request import Request
 from support.fake_pool import TIMELINE
 from support.pool_process import PoolProcess, stub_config
@@ -156,7 +156,7 @@ def test_what_a_stopping_pool_returns_runs_once_and_what_it_ran_never_again(
     pool.log.unlink()
     pool.start().await_ready()
     come_back()
-    assert ends(futures[1:3]) == [errors.WorkerLost, dict]
+    assert ends(futures[1:3]) == [errors.WorkerLost, JobResult]
     assert futures[2].result(0)["total"].tolist() == [3]
     assert count(client, 9) == 12
     assert ledger.started() == [1, -2, 3, 9]
@@ -178,7 +178,7 @@ def test_of_a_killed_pool_no_member_that_may_have_started_runs_again(
     later = client.submit("counter", {"n": [5]}, signature="gated")
     pool.start().await_ready()
     come_back()
-    assert ends([*futures[1:3], later]) == [errors.WorkerLost, errors.WorkerLost, dict]
+    assert ends([*futures[1:3], later]) == [errors.WorkerLost, errors.WorkerLost, JobResult]
     assert ledger.started() == [1, -2, 5]
 
 
@@ -194,7 +194,7 @@ def test_of_a_killed_worker_the_member_that_ran_is_lost_and_those_that_waited_ru
     assert futures[3].cancel()
     client.status()  # read after the cancellation
     os.kill(pool.workers()[0], signal.SIGKILL)
-    assert ends(futures[:3]) == [dict, errors.WorkerLost, dict]
+    assert ends(futures[:3]) == [JobResult, errors.WorkerLost, JobResult]
     assert futures[2].result(0)["total"].tolist() == [3], "what was written went with its worker"
     assert count(client, 9) == 12
     assert ledger.started() == [1, -2, 3, 9]

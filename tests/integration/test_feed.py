@@ -164,7 +164,7 @@ class Mute:
         self.answers[job.number] = None
         self.payloads[job.number] = payloads
 
-    def failed(self, _: bytes, job: int, failed: do.JobFailed) -> None:
+    def failed(self, _: bytes, job: int, failed: do.JobFailed, __: Path | None) -> None:
         self.answers[job] = failed
 
     def answered(self) -> None:

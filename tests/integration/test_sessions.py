@@ -238,7 +238,7 @@ def test_a_trace_is_asked_for(client: Client) -> None:
 
 
 def test_over_tcp_a_session_reads_and_does_not_write(pool: PoolProcess) -> None:
-    endpoint = next(line.split()[3] for line in pool.text().splitlines() if "listening at tcp" in line)
+    endpoint = next(line.split()[5] for line in pool.text().splitlines() if "listening at tcp" in line)
     with Client(endpoint) as remote:
         assert remote.session("echo").run("int64/x:0", {"int64/x:0": 1}) == 1
         for private in (False, True):

@@ -6,8 +6,8 @@ from typing import Any
 
 from pool.client.futures import JobFuture
 from pool.client.request import Request
+from pool.client.result import JobResult
 from pool.client.session import RemoteSession
-from pool.client.timeline import JobTimeline
 from pool.errors import from_fault
 from pool.wire.packing import unpack_answer
 from pool.wire.timeline import Timeline
@@ -59,7 +59,8 @@ class InProcess:
             future.finish(from_fault(outcome.fault, outcome.text))
             return future
         assert isinstance(outcome, PartDone)
-        answer: dict[str, Any] = unpack_answer([bytes(frame) for frame in finished.payload])
+        answer = JobResult(unpack_answer([bytes(frame) for frame in finished.payload]))
         timeline = Timeline(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, "cpu:0", 1)
-        future.finish(answer, JobTimeline.measured(timeline, encode_s=0, held_s=0, wall_s=time.monotonic() - began))
+        answer.measured, answer.own_rows = (timeline, began, began, began, time.monotonic()), None
+        future.finish(answer)
         return future

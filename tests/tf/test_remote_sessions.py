@@ -80,7 +80,7 @@ def pool(folder: Path) -> Iterator[PoolProcess]:
 
 @pytest.fixture
 def far(pool: PoolProcess) -> Iterator[Client]:
-    endpoint = next(line.split()[3] for line in pool.text().splitlines() if "listening at tcp" in line)
+    endpoint = next(line.split()[5] for line in pool.text().splitlines() if "listening at tcp" in line)
     with Client(endpoint) as client:
         yield client
 

@@ -91,7 +91,9 @@ def gather(client: Client) -> None:
     eventually(lambda: all(slot.busy_lanes == 1 for slot in client.status().slots))
 
 
-def test_batched_padded_and_split_runs_equal_single_rows(client: Client, in_process: Callable[..., object]) -> None:
+def test_batched_padded_and_split_runs_equal_single_rows(
+    client: Client, in_process: Callable[..., dict[str, np.ndarray]]
+) -> None:
     pixels = abs(rows(50, 64))
     expected = [in_process(DIGITS, "serving_default", {"pixels": row[np.newaxis]}) for row in pixels]
 
@@ -99,10 +101,10 @@ def test_batched_padded_and_split_runs_equal_single_rows(client: Client, in_proc
     futures = [client.submit("digits", row[np.newaxis]) for row in pixels]
     split = client.submit("digits", pixels)
     for future, one in zip(futures, expected, strict=True):
-        np.testing.assert_allclose(future.result()["probabilities"], one.probabilities, rtol=1e-5, atol=1e-7)
-        np.testing.assert_array_equal(future.result()["label"], one.label)
+        np.testing.assert_allclose(future.result()["probabilities"], one["probabilities"], rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(future.result()["label"], one["label"])
     assert max(future.timeline.batch_rows for future in futures) == 16
-    joined = np.concatenate([one.probabilities for one in expected])
+    joined = np.concatenate([one["probabilities"] for one in expected])
     np.testing.assert_allclose(split.result()["probabilities"], joined, rtol=1e-5, atol=1e-7)
 
 
