@@ -30,7 +30,7 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
     MODEL stays until the pool ends or you unload it. A reload keeps it, unless the file has a model of the same name.
     """
     with Client(endpoint) as client:
-        show_changes(client.load(model, path), as_json)
+        show_changes(client.load(model, path, wait=False), as_json)
         if wait:
             await_rolling_update(client, timeout)
 

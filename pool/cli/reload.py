@@ -1,20 +1,15 @@
 """`pool reload`: what changed in `config.toml`, applied to the running pool."""
 
-import time
 from collections.abc import Sequence
 
 import click
 
 from pool import Client
-from pool.cli.failure import CommandFailed
 from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
-from pool.cli.progress import progress, slots_left
-from pool.errors import DeadlineExceeded
+from pool.cli.progress import progress
 from pool.wire.records import Changes
 
 __all__ = ["await_rolling_update", "reload", "show_changes"]
-
-LOOK_S = 0.1
 
 
 @click.command()
@@ -56,19 +51,6 @@ def _new_workers(slots: Sequence[int]) -> str:
 
 
 def await_rolling_update(client: Client, timeout_s: float) -> None:
-    """Raises `CommandFailed` where it ends early, `DeadlineExceeded` where not in time."""
-    deadline = time.monotonic() + timeout_s
+    """Raises `WorkerLost` where it ends early, `DeadlineExceeded` where not in time."""
     with progress() as say:
-        while (update := (status := client.status()).rolling_update).left:
-            say(slots_left(status, update.left))
-            if time.monotonic() > deadline:
-                left = ", ".join(map(str, update.left))
-                raise DeadlineExceeded(
-                    f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
-                    " continues in the background"
-                )
-            time.sleep(LOOK_S)
-    if update.failure:
-        raise CommandFailed(update.failure)
-    if broken := status.versions.broken:
-        raise CommandFailed(f"did not start, so another version is served on: {', '.join(broken)}")
+        client.wait_updated(timeout_s, on_wait=say)

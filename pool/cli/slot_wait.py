@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 
 from pool import Client
-from pool.cli.progress import Say, doing
+from pool.cli.progress import Say
 from pool.errors import DeadlineExceeded, WorkerLost
+from pool.wire.readiness import doing
 from pool.wire.records import Slot
 
 __all__ = ["await_slot", "await_worker"]

@@ -180,8 +180,14 @@ def _start_embedded(link: socket.socket, level: int) -> None:
     """Reads the configuration from the link, tells it the endpoint once ready, and lives until it closes."""
     request = _read(link)
     file = request["log"]
+
+    def tell(text: str) -> None:
+        if text:
+            link.sendall(packed({"doing": text}))
+
+    shown = tell if request["is_watched"] else None
     try:
-        with logs.to_stderr(False, level, os.environ) if file is None else logs.to_file(Path(file), level):
+        with logs.to_stderr(False, level, os.environ) if file is None else logs.to_file(Path(file), level, shown):
             _serve_embedded(link, request)
     finally:
         if _is_gone(link, request["pid"]):

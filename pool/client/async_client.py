@@ -1,28 +1,36 @@
 """The client for asyncio."""
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+from pool.client.async_questions import AsyncQuestions
 from pool.client.async_session import AsyncSession
 from pool.client.client import Client
 from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
-from pool.client.request import JobOptions, SessionOptions, request_for
+from pool.client.request import JobOptions, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
-from pool.wire.records import Changes, JobHistory, Model, Recent, SlotHistory, Status
 
 __all__ = ["AsyncClient"]
 
 
-class AsyncClient:
+class AsyncResults(list[asyncio.Future[JobResult]]):
+    """The jobs of one `submit_many`."""
+
+    async def __aiter__(self) -> AsyncIterator[JobResult]:
+        """The result of each, in their order. Raises the error of one that failed in its turn; the others go on."""
+        for future in self:
+            yield await future
+
+
+class AsyncClient(AsyncQuestions):
     """`Client`, awaited. Cancelling the task cancels the job."""
 
     def __init__(
@@ -30,6 +38,10 @@ class AsyncClient:
     ) -> None:
         self._client = Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
         self._loops: dict[asyncio.AbstractEventLoop, EventLoop] = {}
+
+    @property
+    def endpoint(self) -> str:
+        return self._client.endpoint
 
     async def submit(
         self,
@@ -52,6 +64,19 @@ class AsyncClient:
         rows, payload = encode_call(model, inputs, loop.connection.shared_memory)
         return await loop.run(request, rows, payload, began, patient=block)
 
+    run = submit
+
+    async def submit_payload(
+        self,
+        model: str,
+        *,
+        rows: int | None,
+        payload: Sequence[bytes],
+        **options: Unpack[JobOptions],
+    ) -> JobResult:
+        """`submit` for inputs that are already encoded: see `Client.submit_payload`."""
+        return await asyncio.wrap_future(self._client.submit_payload(model, rows=rows, payload=payload, **options))
+
     def _loop(self) -> EventLoop:
         """The running one, with the connection that there is now."""
         running = asyncio.get_running_loop()
@@ -71,14 +96,29 @@ class AsyncClient:
         *,
         block: bool = False,
         **options: Unpack[JobOptions],
-    ) -> list[asyncio.Future[JobResult]]:
-        """A job for each of the inputs, as `Client.submit_many`; to be awaited each, or by `asyncio.gather`.
+    ) -> AsyncResults:
+        """A job for each of the inputs, as `Client.submit_many`: a list of futures, each of which can be awaited.
 
-        REQUIRES a running event loop. Cancelling one cancels its job. One that nobody awaits is logged by asyncio when
-        it failed.
+        `async for` over the list gives their results in this order. REQUIRES a running event loop. Cancelling one
+        cancels its job. One that nobody awaits is logged by asyncio when it failed.
         """
         futures = self._client.submit_many(model, inputs, block=block, **options)
-        return [asyncio.wrap_future(future) for future in futures]
+        return AsyncResults(map(asyncio.wrap_future, futures))
+
+    def map(
+        self,
+        model: str,
+        inputs: Iterable[object],
+        *,
+        in_flight: int = 64,
+        **options: Unpack[JobOptions],
+    ) -> AsyncIterator[JobResult]:
+        """As `Client.map`, for `async for`. REQUIRES a running event loop, which waits for each of the inputs."""
+        check_in_flight(in_flight)
+        from pool.client.bulk.mapping import mapped_in_loop  # numpy comes with the first tensor
+
+        asyncio.get_running_loop()
+        return mapped_in_loop(self._client._connected, request_for(model, **options), inputs, in_flight)
 
     def session(
         self,
@@ -93,38 +133,6 @@ class AsyncClient:
     async def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job: see `Client.empty`."""
         return await asyncio.to_thread(self._client.empty, shape, dtype)
-
-    async def status(self) -> Status:
-        return await asyncio.to_thread(self._client.status)
-
-    async def models(self) -> tuple[Model, ...]:
-        return await asyncio.to_thread(self._client.models)
-
-    async def placement(
-        self, model: str, *, timeout: float | None = None, device: str | int | None = None
-    ) -> dict[str, Any]:
-        return await asyncio.to_thread(self._client.placement, model, timeout=timeout, device=device)
-
-    async def load(self, model: str, path: str | os.PathLike[str]) -> Changes:
-        """See `Client.load`. Cancelling the task does not take it back."""
-        return await asyncio.to_thread(self._client.load, model, path)
-
-    async def unload(self, model: str) -> Changes:
-        """See `Client.unload`. Cancelling the task does not take it back."""
-        return await asyncio.to_thread(self._client.unload, model)
-
-    @overload
-    async def explain(self, job: int) -> JobHistory: ...
-
-    @overload
-    async def explain(self, job: None = None, *, slot: int) -> SlotHistory: ...
-
-    @overload
-    async def explain(self, job: None = None, *, slot: None = None) -> Recent: ...
-
-    async def explain(self, job: int | None = None, *, slot: int | None = None) -> JobHistory | SlotHistory | Recent:
-        ask: Callable[..., JobHistory | SlotHistory | Recent] = self._client.explain
-        return await asyncio.to_thread(ask, job, slot=slot)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

@@ -2,7 +2,7 @@
 
 import atexit
 import logging
-import operator
+import math
 import os
 import threading
 import time
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.placement import report_of
-from pool.client.request import JobOptions, SessionOptions, request_for
+from pool.client.request import JobOptions, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
@@ -166,21 +166,19 @@ class Client(Replicas):
         in_flight: int = 64,
         **options: Unpack[JobOptions],
     ) -> Iterator[JobResult]:
-        """Yields the results in the order of the inputs. Reads at most `in_flight` inputs ahead.
+        """The results, in the order of the inputs. Reads at most `in_flight` inputs ahead: so many before it returns.
 
         Small inputs of one shape are copied as they are read, and sent together while the pool is busy; each fails or
         succeeds by itself. The fastest input is one array whose items are the inputs (`rows[:, None]`): whole stretches
         of it are sent as they lie. An overloaded pool slows this down, as with `block`. Raises the first failed job's
         error in its turn, and then reads no further input. Closing the iterator cancels the jobs in flight.
         """
-        if operator.index(in_flight) < 1:
-            raise ValueError(f"in_flight is {in_flight}; give a positive number")
+        check_in_flight(in_flight)
         from pool.client.bulk.mapping import mapped  # numpy comes with the first tensor
 
         if self._closed:
             raise InvalidState(CLOSED)
-        request = request_for(model, **options)
-        yield from mapped(self._connected, request, inputs, in_flight)
+        return mapped(self._connected, request_for(model, **options), inputs, in_flight)
 
     def session(
         self,
@@ -257,8 +255,8 @@ class Client(Replicas):
 
     # --- questions ----------------------------------------------------------------------------------------------
 
-    def _ask(self, kind: Any, what: str, about: str = "") -> Any:
-        answer = self._connected().ask(what, about, ASK_TIMEOUT_S + self._peer.longest_timeout_s)
+    def _ask(self, kind: Any, what: str, about: str = "", within_s: float = math.inf) -> Any:
+        answer = self._connected().ask(what, about, min(within_s, ASK_TIMEOUT_S + self._peer.longest_timeout_s))
         try:
             return unpack(kind, answer, LARGEST_ANSWER_BYTES)
         except BadFrame as error:

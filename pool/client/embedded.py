@@ -16,6 +16,7 @@ from types import NoneType, TracebackType
 import msgpack
 
 from pool.client.client import Client
+from pool.client.questions import plain
 from pool.errors import DeadlineExceeded, InvalidConfig, PoolUnreachable
 
 __all__ = ["EmbeddedPool", "start"]
@@ -95,10 +96,12 @@ class EmbeddedPool(Client):
 
     def _await_ready(self, config: object, timeout_s: float, quiet: bool) -> str:
         """Sends the configuration down the link and waits for the endpoint to come back."""
+        from pool.terminal import is_watched, moving_line  # rich comes with them
+
         if isinstance(config, str | os.PathLike):
             config = os.fspath(Path(config).absolute())
         elif isinstance(config, Mapping):
-            config = _plain(config)
+            config = plain(config)
         deadline = time.monotonic() + timeout_s
         request = {
             "pid": os.getpid(),
@@ -106,20 +109,24 @@ class EmbeddedPool(Client):
             "base": os.getcwd(),
             "endpoint": self.endpoint,
             "log": str(self._log) if quiet else None,
+            "is_watched": is_watched(),
         }
         try:
-            # As it is: a path that is no UTF-8 is for the pool to refuse.
-            self._link.sendall(msgpack.packb(request, unicode_errors="surrogatepass"))
-            unpacker = msgpack.Unpacker()
-            while True:
-                self._link.settimeout(max(0.001, deadline - time.monotonic()))
-                chunk = self._link.recv(65536)
-                if not chunk:
-                    break
-                unpacker.feed(chunk)
-                for ready in unpacker:
-                    self._stop_within_s = float(ready["stop_within_s"])
-                    return str(ready["endpoint"])
+            with moving_line() as show:
+                # As it is: a path that is no UTF-8 is for the pool to refuse.
+                self._link.sendall(msgpack.packb(request, unicode_errors="surrogatepass"))
+                unpacker = msgpack.Unpacker()
+                while True:
+                    self._link.settimeout(max(0.001, deadline - time.monotonic()))
+                    chunk = self._link.recv(65536)
+                    if not chunk:
+                        break
+                    unpacker.feed(chunk)
+                    for told in unpacker:
+                        if "endpoint" in told:
+                            self._stop_within_s = float(told["stop_within_s"])
+                            return str(told["endpoint"])
+                        show(told["doing"])
         except TimeoutError:
             raise DeadlineExceeded(f"the pool was not ready within {timeout_s:g} s{self._last_words()}") from None
         except OSError:
@@ -137,11 +144,16 @@ class EmbeddedPool(Client):
             raise PoolUnreachable(self._ended)
         super()._check_pool()
 
+    def _is_gone(self) -> bool:
+        return bool(self._ended)
+
     def _has_ended(self) -> bool:
         """Its link ends with it, a moment before or after the connection that it is missed at."""
         try:
             self._link.settimeout(0.0 if self._connection is None else END_S)
-            return not self._link.recv(1, socket.MSG_PEEK)
+            while self._link.recv(4096):  # what it did just before it was ready
+                pass
+            return True
         except OSError:  # nothing to read; or a forked child's, to which it is a pool like any other
             return False
 
@@ -187,12 +199,3 @@ class EmbeddedPool(Client):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _plain(value: object) -> object:
-    """Paths as strings, so that a mapping travels."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(element) for key, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(element) for element in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value

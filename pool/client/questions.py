@@ -1,25 +1,38 @@
 """What a client asks the pool itself, rather than a model."""
 
 import json
+import math
 import os
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
+from pool.client.request import check_name
+from pool.client.waits import LOOK_S, not_ready, until_ready, until_updated
 from pool.wire.codec import Plain
 
 if TYPE_CHECKING:
     from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, Restarted, SlotHistory, Status
 
-__all__ = ["Questions"]
+__all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain"]
+
+TIMEOUT_S = 1800.0  # of whoever waits for models that are loaded: as `--timeout`
+
+OnWait = Callable[[str], object]
 
 
 class Questions(ABC):
     """The part of a `Client` that asks. Each raises `PoolUnreachable` when no answer comes in time."""
 
     @abstractmethod
-    def _ask(self, kind: Any, what: str, about: str = "") -> Any:
+    def _ask(self, kind: Any, what: str, about: str = "", within_s: float = math.inf) -> Any:
         """The answer, as a `kind`: one of `pool.wire.records`. Raises `Incompatible` for what is none."""
+
+    def _is_gone(self) -> bool:
+        """Whether the pool will never be there again."""
+        return False
 
     def status(self) -> "Status":
         """What `pool status` shows."""
@@ -29,6 +42,50 @@ class Questions(ABC):
     def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures."""
         found: tuple[Model, ...] = self._ask(tuple[_records().Model, ...], "models")  # type: ignore[misc]  # a class at run time
+        return found
+
+    def is_ready(self, model: str | None = None) -> bool:
+        """Whether the pool can serve, or this model of it: whether `pool health` has exit status 0.
+
+        Raises `ModelNotFound` for a model that the pool does not have.
+        """
+        _check_model(model)
+        return not not_ready(self.status(), model)
+
+    def wait_ready(
+        self, model: str | None = None, timeout: float = TIMEOUT_S, *, on_wait: OnWait | None = None
+    ) -> None:
+        """Returns when `is_ready`. The pool need not have started yet.
+
+        `on_wait` is called with what is waited for, some ten times a second. Raises `DeadlineExceeded`, and
+        `ModelNotFound` for a model that the pool does not have.
+        """
+        self._await(self._until_ready(model, timeout), on_wait)
+
+    def wait_updated(self, timeout: float = TIMEOUT_S, *, on_wait: OnWait | None = None) -> None:
+        """Returns when all slots have what `reload`, `load` or `unload` asked for. `on_wait`: as in `wait_ready`.
+
+        Raises `DeadlineExceeded`, or `WorkerLost` where a worker did not start and the pool serves what it did before.
+        """
+        self._await(self._until_updated(timeout), on_wait)
+
+    def _await(self, steps: Iterator[str], on_wait: OnWait | None) -> None:
+        for why in steps:
+            if on_wait is not None:
+                on_wait(why)
+            time.sleep(LOOK_S)
+
+    def _until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
+        _check_model(model)
+        _check_timeout(timeout_s)
+        return until_ready(self._status, self._is_gone, model, timeout_s)
+
+    def _until_updated(self, timeout_s: float) -> Iterator[str]:
+        _check_timeout(timeout_s)
+        return until_updated(self._status, timeout_s)
+
+    def _status(self, within_s: float) -> "Status":
+        found: Status = self._ask(_records().Status, "status", within_s=within_s)
         return found
 
     @overload
@@ -99,19 +156,38 @@ class Questions(ABC):
         found: Changes = self._ask(_records().Changes, what, about)
         return found
 
-    def load(self, model: str, path: str | os.PathLike[str]) -> "Changes":
+    def load(
+        self,
+        model: str,
+        path: str | os.PathLike[str],
+        *,
+        wait: bool = True,
+        timeout: float = TIMEOUT_S,
+        **keys: object,
+    ) -> "Changes":
         """Adds a model to the running pool. The other models stay where they are.
 
-        `path`: on the pool's machine, as in `config.toml`. A model that is already served gets this path. Returns as
-        `reload` does, before a worker has loaded the model: it is not done while `status().rolling_update.left`
-        names a slot. If a worker cannot load it, the pool drops it and serves what it served before. The model stays
-        until the pool ends, you unload it, or a `reload` finds a model of its name in the file. Raises `InvalidConfig`
-        if there is no room. Only from the local machine.
+        `path`: on the pool's machine, as in `config.toml`. `keys`: any other key of `[[model]]`, with a value as there.
+        A model that is already served gets this path and these keys. The model stays until the pool ends, you unload
+        it, or a `reload` finds a model of its name in the file. Returns as `reload` does, and raises `InvalidConfig` if
+        there is no room or a key is wrong. Only from the local machine.
+
+        `wait`: return when it is served, as `wait_updated` does, within the `timeout`. If a worker cannot load it,
+        the pool drops it and serves what it served before: `WorkerLost`.
         """
+        _check_timeout(timeout)
+        if "name" in keys:
+            raise TypeError("a model's name is the first argument")
         where = _text("path", os.fspath(path))
         if not where.startswith("stub:"):
             where = os.path.abspath(where)
-        return self._changed("load", json.dumps([_text("model", model), where]))
+        about: list[object] = [_text("model", model), where]
+        if keys:
+            about += [plain(keys), os.getcwd()]  # paths in them are relative, as that one
+        found = self._changed("load", json.dumps(about))
+        if wait:
+            self.wait_updated(timeout)
+        return found
 
     def unload(self, model: str) -> "Changes":
         """Removes a model from the running pool. New workers replace its own, which frees all of its memory.
@@ -146,3 +222,22 @@ def _text(name: str, value: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r:.80}; give a text")
     return value
+
+
+def _check_model(model: str | None) -> None:
+    if model is not None:
+        check_name("a model's name", model)
+
+
+def _check_timeout(timeout: float) -> None:
+    if not 0 <= timeout < math.inf:
+        raise ValueError(f"timeout is {timeout}; give seconds")
+
+
+def plain(value: object) -> object:
+    """Paths as strings, so that a mapping travels."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(element) for key, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(element) for element in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

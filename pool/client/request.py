@@ -9,7 +9,16 @@ from typing import TypedDict
 
 from pool.errors import InvalidInput
 
-__all__ = ["JobOptions", "ReplicaOptions", "Request", "RunOptions", "SessionOptions", "check_name", "request_for"]
+__all__ = [
+    "JobOptions",
+    "ReplicaOptions",
+    "Request",
+    "RunOptions",
+    "SessionOptions",
+    "check_in_flight",
+    "check_name",
+    "request_for",
+]
 
 LONGEST_TIMEOUT_S = 1e8  # three years
 HIGHEST_PRIORITY = 100
@@ -105,6 +114,12 @@ def _checked(
 
 
 _known = lru_cache(_KEPT, typed=True)(_checked)
+
+
+def check_in_flight(in_flight: int) -> None:
+    """Raises `TypeError` or `ValueError` for what is no positive number."""
+    if operator.index(in_flight) < 1:
+        raise ValueError(f"in_flight is {in_flight}; give a positive number")
 
 
 def check_name(what: str, name: object) -> None:

@@ -53,11 +53,14 @@ def to_stderr(as_json: bool, level: int, environ: Mapping[str, str], journal_soc
 
 
 @contextlib.contextmanager
-def to_file(path: Path, level: int) -> Iterator[None]:
-    """The log goes to standard error, which is that file and is kept from growing without end."""
+def to_file(path: Path, level: int, shown: Callable[[str], None] | None = None) -> Iterator[None]:
+    """The log goes to standard error, which is that file and is kept from growing without end.
+
+    `shown` is given what goes on now, in a thread.
+    """
     fd = _stderr()
     assert fd is not None  # whoever names the file has opened it
-    with _written([BoundedFile(path, fd, lines.for_people).send], contextlib.ExitStack(), fd, level):
+    with _written([BoundedFile(path, fd, lines.for_people).send], contextlib.ExitStack(), fd, level, shown):
         yield
 
 

@@ -9,7 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,11 +51,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`what`: reload, load, unload. `model`: the name; `path`: of the one to load."""
+    """`what`: reload, load, unload. `model`: the name; `path`: of the one to load. `keys`: what else its section has.
+
+    `base`: the folder that a path in these is relative to.
+    """
 
     what: str
     model: str = ""
     path: str = ""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    base: str = "/"
 
 
 RELOAD = Request("reload")
@@ -80,7 +85,9 @@ class Outcome:
 
 
 def request_of(what: str, about: str) -> Request:
-    """From a client's ASK: `about` is the name to unload, or name and path to load as JSON. Raises `ValueError`."""
+    """From a client's ASK. `about`: the name to unload, or what to load, as JSON: name and path, perhaps also keys and
+    their folder. Raises `ValueError`.
+    """
     if what == "reload":
         return RELOAD
     if what == "unload":
@@ -89,7 +96,8 @@ def request_of(what: str, about: str) -> Request:
         told = json.loads(about)
     except (ValueError, RecursionError):
         told = None
-    if not (isinstance(told, list) and len(told) == 2 and all(isinstance(each, str) for each in told)):
+    kinds = tuple(map(type, told)) if isinstance(told, list) else ()
+    if kinds not in ((str, str), (str, str, dict, str)):
         raise ValueError("give the name and the path of a model")
     return Request(what, *told)
 
@@ -161,9 +169,11 @@ def _section(request: Request, former: "Settings") -> "ModelSection":
     """Of a name that is served already the other keys stay as they are."""
     from pool.config import parse_settings
 
-    mine = parse_settings({"model": [{"name": request.model, "path": request.path}]}, "pool load", Path("/")).model[0]
     served = next((model for model in former.model if model.name == request.model), None)
-    return mine if served is None else served.model_copy(update={"path": mine.path})
+    set_before = {key: getattr(served, key) for key in served.model_fields_set} if served else {}
+    kept = {key: value for key, value in set_before.items() if value is not None}  # None is what is not set
+    told = {**kept, **request.keys, "name": request.model, "path": request.path}
+    return parse_settings({"model": [told]}, "pool load", Path(request.base)).model[0]
 
 
 def _homeless(world: World, plan: Plan) -> Iterator[str]:

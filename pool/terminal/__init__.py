@@ -5,6 +5,7 @@ stderr. It never asks a pool, and nothing that another program reads comes from 
 """
 
 from pool.terminal.keys import Keys
+from pool.terminal.moving_line import is_watched, moving_line
 from pool.terminal.pane import CHART, Heading, Pane
 from pool.terminal.readable import count_of, gibibytes, labelled, percent, short_uuid, size, span
 from pool.terminal.sparkline import sparkline
@@ -29,7 +30,9 @@ __all__ = [
     "Pane",
     "count_of",
     "gibibytes",
+    "is_watched",
     "labelled",
+    "moving_line",
     "new_table",
     "numeric",
     "percent",

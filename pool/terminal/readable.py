@@ -1,9 +1,8 @@
 """Sizes, durations and shapes as a person reads them. `--json` has the exact values."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
-from pool.wire.sizes import readable
+from pool.wire.sizes import readable, span
 
 __all__ = ["count_of", "gibibytes", "labelled", "percent", "short_uuid", "size", "span"]
 
@@ -23,19 +22,6 @@ def gibibytes(used_bytes: int, total_bytes: int) -> str:
 def labelled(name: str, labels: Sequence[str]) -> str:
     """`digits@3 (canary)`"""
     return f"{name} ({', '.join(labels)})" if labels else name
-
-
-def span(seconds: float) -> str:
-    """The two largest units of a duration: `42 s`, `3 min 12 s`, `5 d 4 h`."""
-    whole = int(seconds)
-    for (large, step), (small, below) in pairwise(_UNITS):
-        if whole >= step:
-            rest = whole % step // below
-            return f"{whole // step} {large}" + (f" {rest} {small}" if rest else "")
-    return f"{whole} s"
-
-
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def percent(part: float) -> str:

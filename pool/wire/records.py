@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pool.wire.codec import Plain, Record
+from pool.wire.html import html_table
 from pool.wire.signatures import TensorSpec
 
 __all__ = [
@@ -238,6 +239,21 @@ class Status(Record):
     queue: Queue
     models: tuple[ModelLoad, ...]
     answered: Mapping[str, int]
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        slots = [
+            (slot.slot, slot.device, slot.state, slot.doing or slot.reason, slot.jobs_done, ", ".join(slot.models))
+            for slot in self.slots
+        ]
+        models = [
+            (model.name, model.queued_jobs, model.unanswered_jobs, model.last_minute.done, model.last_minute.failed)
+            for model in self.models
+        ]
+        title = f"pool {self.version} at {self.endpoint}, pid {self.pid}: {self.state}"
+        return html_table(title, ("slot", "device", "state", "doing", "jobs", "models"), slots) + html_table(
+            "jobs", ("model", "queued", "unanswered", "done in the last minute", "failed in it"), models
+        )
 
 
 # --- Client.models --------------------------------------------------------------------------------------------------

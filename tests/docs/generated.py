@@ -445,6 +445,7 @@ def _member(kind: type, name: str) -> str:
 
 
 _OPTIONS = {"JobOptions": "**job options", "SessionOptions": "**session options", "ReplicaOptions": "**replica options"}
+_OTHERS = "**keys of [[model]]"
 
 
 def _signature(found: Any, *, drop_self: bool = False) -> str:
@@ -461,7 +462,7 @@ def _signature(found: Any, *, drop_self: bool = False) -> str:
         if each.kind is each.VAR_POSITIONAL:
             starred = True
         if each.kind is each.VAR_KEYWORD:
-            said.append(next(words for name, words in _OPTIONS.items() if name in str(each.annotation)))
+            said.append(next((words for name, words in _OPTIONS.items() if name in str(each.annotation)), _OTHERS))
             continue
         said.append(str(each.replace(annotation=each.empty)))
     if said and said[-1].startswith("**") and len(said) > 1 and said[-2] == "*":

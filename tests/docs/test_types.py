@@ -10,7 +10,7 @@ import pytest
 from docs.markdown import ROOT
 
 CHECKED = """
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, assert_type
 
 import numpy as np
@@ -50,7 +50,8 @@ def asked(client: Client) -> None:
     assert_type(client.explain(), pool.Recent)
     assert_type(client.explain(7), pool.JobHistory)
     assert_type(client.explain(slot=0), pool.SlotHistory)
-    assert_type(client.load("m", "/models/m"), pool.Changes)
+    assert_type(client.load("m", "/models/m", max_batch=8), pool.Changes)
+    assert_type(client.is_ready("m"), bool)
     assert_type(client.reload(), pool.Changes)
     assert_type(client.restart(0), int)
 
@@ -58,6 +59,10 @@ def asked(client: Client) -> None:
 async def awaited(image: Array) -> None:
     async with AsyncClient() as client:
         assert_type(await client.submit("digits", image), JobResult)
+        assert_type(await client.run("digits", image), JobResult)
+        assert_type(client.map("digits", [image]), AsyncIterator[JobResult])
+        assert_type([each async for each in client.submit_many("digits", [image])], list[JobResult])
+        assert_type(await client.scatter("digits", image, reduce="sum"), dict[str, Array])
         assert_type((await client.status()).slots, tuple[pool.Slot, ...])
         assert_type(await client.explain(7), pool.JobHistory)
 

@@ -92,7 +92,7 @@ class Configuration:
                 self._run_ms += 0.5
                 self._reload(pool, client, "path")
             case "load":
-                client.load(*SECOND)
+                client.load(*SECOND, wait=False)
             case "unload":
                 self._unload(client)
 
@@ -105,7 +105,7 @@ class Configuration:
     def _unload(self, client: Client) -> None:
         """It may not be there: another pool has followed, or no worker came up with it."""
         if all(model.name != SECOND[0] for model in client.models()):
-            client.load(*SECOND)
+            client.load(*SECOND, wait=False)
         try:
             client.unload(SECOND[0])
         except InvalidConfig as error:

@@ -23,7 +23,7 @@ def test_unloading_a_model_gives_its_memory_back_to_the_driver(card: Card, model
     try:
         with pool.client() as client:
             alone = steady(card.used)
-            client.load("heavy", str(models / "heavy"))
+            client.load("heavy", str(models / "heavy"), wait=False)
             eventually(lambda: not client.status().rolling_update.left, UP_S)
             assert client.run("heavy", np.zeros(1, np.int32), timeout=UP_S)["first"].tolist() == [0.0]
             both = steady(card.used)

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pool import AsyncClient, AsyncSession, errors
+from pool.client.payload import encode_call
 from pool.wire.records import JobSummary
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
@@ -18,6 +20,12 @@ path = "stub:counter"
 [[model]]
 name = "faults"
 path = "stub:faults"
+[[model]]
+name = "echo"
+path = "stub:echo"
+[[model]]
+name = "rows"
+path = "stub:rows"
 """
 N = "add/n:0"
 TOTAL = "add/total:0"
@@ -108,6 +116,109 @@ def test_one_that_is_refused_may_be_opened_again(pool: PoolProcess) -> None:
                     await session.run(TOTAL, {N: 1})
             with pytest.raises(errors.ModelNotFound):
                 await client.session("nobody", private=True).run(TOTAL, {N: 1})
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def numbers(count: int, read: list[int]) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        read.append(number)
+        yield {"n": np.array([number])}
+
+
+def test_map_sends_the_first_when_it_is_called_and_gives_all_in_order(pool: PoolProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(pool.endpoint) as client:
+            read: list[int] = []
+            results = client.map("echo", ({"x": float(each["n"][0])} for each in numbers(300, read)), in_flight=7)
+            assert read == list(range(7)), "before anybody asks for a result"
+            found = []
+            async for result in results:
+                found.append(float(result["x"]))
+                assert result.timeline.attempts == 1
+                assert len(read) <= len(found) + 7
+            assert found == list(range(300))
+            assert [each async for each in client.map("echo", [])] == []
+            array = np.arange(500, dtype=np.float32)[:, None]  # each item is one row
+            assert [each["y"].tolist() async for each in client.map("rows", array, signature="double")] == (
+                2 * array
+            ).tolist(), "whole stretches of an array"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_error_of_map_comes_in_its_turn(pool: PoolProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(pool.endpoint) as client:
+            results = client.map("echo", [1.0, 2.0, object(), 3.0])
+            assert float((await anext(results))["x"]) == 1.0
+            assert float((await anext(results))["x"]) == 2.0
+            with pytest.raises(errors.InvalidInput, match="cannot be sent as a tensor"):
+                await anext(results)
+            with pytest.raises(StopAsyncIteration):
+                await anext(results)
+            with pytest.raises(errors.ModelNotFound):
+                await anext(client.map("nobody", [1.0]))
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_task_that_is_cancelled_in_map_takes_back_what_is_out(pool: PoolProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(pool.endpoint) as client:
+
+            async def take() -> None:
+                async for _ in client.map("faults", [{"seconds": 1.0}] * 9, signature="sleep", in_flight=3):
+                    raise AssertionError("none of them ends")
+
+            before = [job.job for job in await jobs(client) if job.model == "faults"]
+
+            async def mine(*states: str) -> bool:
+                found = [job for job in await jobs(client) if job.model == "faults" and job.job not in before]
+                return len(found) == 3 and all(job.state in states for job in found)
+
+            task = asyncio.create_task(take())
+            while not await mine("QUEUED", "LEASED"):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            while not await mine("CANCELLED"):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+
+
+def test_many_are_futures_and_their_results_in_order(pool: PoolProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(pool.endpoint) as client:
+            many = client.submit_many("echo", [1.0, 2.0, 3.0])
+            assert [float(each["x"]) async for each in many] == [1.0, 2.0, 3.0]
+            assert [float(each["x"]) for each in await asyncio.gather(*many)] == [1.0, 2.0, 3.0]
+            refused = client.submit_many("nobody", [1.0])
+            with pytest.raises(errors.ModelNotFound):
+                await anext(aiter(refused))
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_the_questions_and_the_replicas_are_a_clients_awaited(pool: PoolProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(pool.endpoint) as client:
+            assert client.endpoint == pool.endpoint
+            assert (await client.run("echo", 1.0)).timeline.attempts == 1
+            assert len(await client.broadcast("echo", 2.0)) == 1
+            summed = await client.scatter("rows", np.ones(4, np.float32), signature="double", reduce="concat")
+            assert summed["y"].tolist() == [2.0] * 4
+            assert (await client.logs()).lines
+            with pytest.raises(errors.InvalidInput):
+                await client.drain(99)
+            with pytest.raises(errors.InvalidInput):
+                await client.restart(99)
+            assert not (await client.reload()).changes
+            rows, pieces = encode_call("echo", 5.0)
+            payload = [bytes(piece) for piece in pieces]  # type: ignore[arg-type]  # none is in shared memory
+            assert float((await client.submit_payload("echo", rows=rows, payload=payload))["x"]) == 5.0
 
     asyncio.run(asyncio.wait_for(main(), 20))
 

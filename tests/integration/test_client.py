@@ -85,19 +85,25 @@ def test_run_map_and_order(client: Client) -> None:
     assert [float(result["x"]) for result in results] == list(range(300))
 
 
-def test_map_is_lazy_and_cancels_what_is_in_flight(client: Client) -> None:
-    read = []
+def test_map_reads_no_further_than_it_may_and_cancels_what_is_in_flight(client: Client) -> None:
+    read: list[int] = []
 
     def inputs() -> Iterator[float]:
         for number in range(1000):
             read.append(number)
             yield float(number)
 
+    with pytest.raises(errors.InvalidInput, match="timeout"):
+        client.map("echo", inputs(), timeout=-1.0)
+    assert not read
     results = client.map("echo", inputs(), in_flight=5)
+    assert read == [0, 1, 2, 3, 4], "before anybody asks for a result"
     next(results)
+    next(results)
+    assert read == [0, 1, 2, 3, 4, 5]
     assert isinstance(results, Generator)
     results.close()
-    assert len(read) <= 6
+    assert len(read) == 6
 
 
 def test_errors_say_what_would_be_right(client: Client) -> None:

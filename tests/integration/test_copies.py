@@ -53,7 +53,7 @@ def test_one_model_on_four_gpus_uses_them_all_and_gives_way_to_another(nvml: Fak
         said = run_command(pool, "placement", "a").stdout
         assert said.startswith("a is on 4 devices: gpu:4, gpu:5, gpu:6, gpu:7; it is on every device\n")
         with asked_all_the_time(pool, "a"):
-            client.load("b", "stub:tell?n=2")
+            client.load("b", "stub:tell?n=2", wait=False)
             eventually(lambda: served(client) == [["a"], ["b"], ["a"], ["b"]], 40)
             everywhere(client, "b", 2.0)
             with asked_all_the_time(pool, "b"):

@@ -3,6 +3,7 @@
 import importlib
 import logging
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import msgpack
 import pytest
 
 import pool
+from integration.screen import Screen
 from pool import errors
 from support.pool_process import STUBS
 from support.processes import alive, children, eventually
@@ -181,6 +183,47 @@ def test_a_forked_child_does_not_keep_the_pool_of_a_dead_program() -> None:
             os.kill(child, signal.SIGKILL)
 
 
+IN_A_TERMINAL = """
+import os, pool, signal, sys
+slow = {"name": "slow", "path": "stub:rows?load_ms=2500"}
+with pool.start({"model": [slow], "pool": {"devices": ["cpu"]}}) as running:
+    print("it serves", flush=True)
+    os.kill(running.pid, signal.SIGKILL)
+    try:
+        while True:
+            running.status()
+    except pool.errors.PoolUnreachable:
+        pass
+    try:
+        running.wait_ready(timeout=60)
+    except pool.errors.PoolUnreachable as error:
+        print(str(error).splitlines()[0])
+"""
+
+
+def test_a_start_in_a_terminal_says_what_it_waits_for() -> None:
+    """In a line that does not stay. What the pool has told of it does not hide its end."""
+    ours, its = pty.openpty()
+    argv = [sys.executable, "-P", "-c", IN_A_TERMINAL]
+    with subprocess.Popen(argv, stdin=its, stdout=its, stderr=its, start_new_session=True) as program:
+        os.close(its)
+        try:
+            screen = Screen(ours, program)
+            screen.until("\r0 of 1 slots READY · slot 0 cpu:0: ")
+            screen.until("\rit serves")
+            screen.until("the pool of this program has ended (exit status -9)")
+            assert screen.ended() == 0
+        finally:
+            program.kill()
+            os.close(ours)
+
+
+def test_a_start_that_nobody_watches_writes_nothing() -> None:
+    program = IN_A_TERMINAL.partition("    os.kill")[0]
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("it serves\n", "")
+
+
 class TestTheChildsSide:
     """`pool start --embedded` when its program goes at an awkward moment."""
 
@@ -194,6 +237,7 @@ class TestTheChildsSide:
             "base": "/",
             "endpoint": f"ipc://{folder}/pool.sock",
             "log": None,
+            "is_watched": False,
         }
         ours.sendall(msgpack.packb(message))
         return ours, theirs

@@ -80,7 +80,7 @@ def cycles(pool: PoolProcess, client: Client, path: str, marks: tuple[int, ...])
     """Loads and unloads a second model, and samples after so many times."""
     began = time.monotonic()
     for cycle in range(1, marks[-1] + 1):
-        client.load("more", path)
+        client.load("more", path, wait=False)
         eventually(lambda: not client.status().rolling_update.left, 60)
         assert any(model.name == "more" and model.ready_slots for model in client.models())
         client.unload("more")

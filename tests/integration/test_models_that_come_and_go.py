@@ -37,7 +37,7 @@ def test_a_model_comes_goes_and_comes_again_and_no_job_of_another_fails() -> Non
             eventually(lambda: "more" not in {model.name for model in client.models()})
             with pytest.raises(errors.ModelNotFound, match="no model 'more'"):
                 answers(client, "more")
-            client.load("more", "stub:tell?n=9")
+            client.load("more", "stub:tell?n=9", wait=False)
             eventually(lambda: not client.status().rolling_update.left)
             assert answers(client, "more") == 9.0
         assert answers(client) == 1.0
@@ -95,7 +95,7 @@ def test_a_path_that_does_not_come_up_stays_with_nobody(tmp_path: Path) -> None:
 def test_where_the_old_worker_goes_first_a_model_that_cannot_load_costs_no_job_of_its_neighbours() -> None:
     config = stub_config(devices='["cpu"]', models=ONE, rest='[restart]\nreplacement = "off"')
     with pool_process(config) as pool, pool.client() as client, asked_all_the_time(pool):
-        client.load("more", "stub:cannot-load")
+        client.load("more", "stub:cannot-load", wait=False)
         pool.await_log("not served, because a worker could not load it: more")
         eventually(lambda: client.status().slots[0].state == "READY")
 
@@ -140,7 +140,7 @@ def test_what_was_loaded_lasts_over_a_reload_until_the_file_names_it(tmp_path: P
 def test_a_worker_that_dies_while_models_change_costs_no_job() -> None:
     with pool_process(stub_config(models=ONE)) as pool, pool.client() as client:
         with asked_all_the_time(pool):
-            client.load("more", "stub:rows?load_ms=400")
+            client.load("more", "stub:rows?load_ms=400", wait=False)
             eventually(lambda: client.status().slots[0].replacement is not None)
             os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
             eventually(lambda: not client.status().rolling_update.left)

@@ -285,14 +285,17 @@ def test_an_input_that_comes_slowly_waits_for_no_company(serving: Serving) -> No
     assert seen == [0, 2, 4, 6, 8]
 
 
-def test_map_closed_early_cancels_what_is_out(fake: FakePool, client: Client) -> None:
+@pytest.mark.parametrize("way", ["closed", "dropped"])
+def test_map_sends_the_first_when_it_is_called_and_takes_them_back(fake: FakePool, client: Client, way: str) -> None:
+    """Nobody has asked for a result."""
     taught(fake, client)
-    results = client.map("m", rows(1, 2, 3), in_flight=3)
-    first = client.submit("m", {"x": np.zeros(1)})  # so that something is there to wait for
-    number = fake.expect(Asked).job
-    fake.answer(number, {"y": np.zeros(1)})
-    first.result(5)
-    results.close()  # type: ignore[attr-defined]  # a generator
+    results = client.map("m", iter(rows(1, 2, 3, 4)), in_flight=3)
+    sent = [fake.expect(Asked).job for _ in range(3)]
+    fake.nothing_of(Asked)
+    if way == "closed":
+        results.close()  # type: ignore[attr-defined]  # a generator
+    del results
+    assert sorted(fake.expect(wire.Cancel).job for _ in sent) == sorted(sent)
     fake.nothing_of(Asked)
 
 

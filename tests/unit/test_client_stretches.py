@@ -98,11 +98,11 @@ def test_items_that_are_large_travel_alone(serving: Serving, client: Client) -> 
 
 
 def test_no_more_is_in_flight_than_is_asked_for(fake: FakePool, client: Client) -> None:
-    results = client.map("m", given((1000, 1)), in_flight=40)
     first = client.submit("m", np.zeros(1, np.float32))
     fake.open()
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)}, timeline=QUICK)
     first.result(5)
+    results = client.map("m", given((1000, 1)), in_flight=40)
     out: list[int] = []
     with ThreadPoolExecutor() as readers:
         reader = readers.submit(next, results)

@@ -354,10 +354,12 @@ def test_what_may_have_started_in_a_pool_that_died_comes_singly(start: Start, cl
 def test_a_map_has_each_answer_in_its_place(start: Start, client: Client) -> None:
     pool = start(FIRST)
     found: list[float] = []
+    opened = threading.Thread(target=pool.open)
+    opened.start()
     results = client.map("m", np.arange(1, 9, dtype=np.float32)[:, None], in_flight=32)
+    opened.join()
     reader = threading.Thread(target=lambda: found.extend(each["y"][0] for each in results))
     reader.start()
-    pool.open()
     chunk = pool.expect(Asked)
     assert chunk.weight == 8
     give_back(pool, chunk.job, Unpacking.FAILED)

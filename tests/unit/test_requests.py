@@ -112,6 +112,8 @@ def test_a_model_more_that_needs_a_worker_of_its_own_takes_a_new_pool() -> None:
 
 def test_wishes_of_clients_are_checked() -> None:
     assert request_of("load", '["m", "/models/m"]') == Request("load", "m", "/models/m")
+    with_keys = Request("load", "m", "/models/m", {"max_batch": 8}, "/here")
+    assert request_of("load", '["m", "/models/m", {"max_batch": 8}, "/here"]') == with_keys
     assert request_of("unload", "m") == Request("unload", "m")
     for about in ("", "m", "[]", '["m"]', '["m", 1]', '{"m": "p"}', '["m", "p", "q"]', "[" * 5000):
         with pytest.raises(ValueError, match="give the name and the path of a model"):

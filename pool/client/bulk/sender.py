@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pool.client.bulk.gathering import Gathering, most_bytes_of
 from pool.client.bulk.grain import MOST_ROWS
-from pool.client.bulk.members import Answers, Futures, Members
+from pool.client.bulk.members import Futures, Members
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
 from pool.client.payload import Inputs, encode_call, to_inputs
@@ -33,17 +33,19 @@ class Sender:
         expect: Expect,
         *,
         most_rows: int = MOST_ROWS,
-        patient: bool = True,
+        patient: bool,
+        wait: bool = False,
     ) -> None:
         """`expect`: makes those who wait for members of so many rows each, of a connection if there is one.
 
-        `most_rows` are gathered.
+        `most_rows` are gathered. `patient`, `wait`: as in `Connection.submit`.
         """
         self._connected = connected
         self._request = request
         self._expect = expect
         self._most_rows = most_rows
         self._patient = patient
+        self._wait = wait
         self.gathering: Gathering | None = None
 
     def add(self, item: object) -> None:
@@ -94,8 +96,7 @@ class Sender:
         except PoolError as error:
             (members or self._expect(rows, None)).finish(range(len(rows)), error)
             return
-        wait = isinstance(members, Answers)
-        connection.submit_chunk(self._request, count, payload, began, members, patient=self._patient, wait=wait)
+        connection.submit_chunk(self._request, count, payload, began, members, patient=self._patient, wait=self._wait)
 
 
 def submit_many(

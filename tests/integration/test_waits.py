@@ -1,0 +1,132 @@
+"""`wait_ready`, `is_ready`, `wait_updated` and a `load` that waits: of both clients, whatever becomes of the pool."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import AsyncClient, Client, errors, start
+from pool.config.settings import ModelSection
+from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import alive, eventually
+
+MODEL = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\n'
+SLOW = '[[model]]\nname = "slow"\npath = "stub:rows?load_ms=1500"\n'
+ROW = np.ones((1,), np.float32)
+
+Ask = Callable[..., Any]
+
+
+def blocking(endpoint: str, method: str, *given: Any, **options: Any) -> Any:
+    with Client(endpoint, connect_timeout=0.3, reconnect_timeout=0.0) as client:
+        return getattr(client, method)(*given, **options)
+
+
+def awaited(endpoint: str, method: str, *given: Any, **options: Any) -> Any:
+    async def main() -> Any:
+        async with AsyncClient(endpoint, connect_timeout=0.3, reconnect_timeout=0.0) as client:
+            return await getattr(client, method)(*given, **options)
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(params=[blocking, awaited])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(stub_config(devices='["cpu"]', models=MODEL)) as running:
+        yield running
+
+
+def test_one_that_serves_is_ready(pool: PoolProcess, ask: Ask) -> None:
+    assert ask(pool.endpoint, "is_ready") is True
+    assert ask(pool.endpoint, "is_ready", "m") is True
+    ask(pool.endpoint, "wait_ready", "m", 10.0)
+    ask(pool.endpoint, "wait_updated", 10.0)
+    for method in ("is_ready", "wait_ready"):
+        with pytest.raises(errors.ModelNotFound, match="no model 'nobody'"):
+            ask(pool.endpoint, method, "nobody")
+
+
+def test_no_pool_is_waited_for_as_long_as_is_said(tmp_path: Path, ask: Ask) -> None:
+    nowhere = f"ipc://{tmp_path}/p.sock"
+    with pytest.raises(errors.PoolUnreachable):
+        ask(nowhere, "is_ready")
+    heard: list[str] = []
+    with pytest.raises(errors.DeadlineExceeded, match=r"after 1 s: .*p\.sock"):
+        ask(nowhere, "wait_ready", timeout=1.0, on_wait=heard.append)
+    assert "no pool answers" in heard[0]
+
+
+def test_a_pool_that_loads_is_waited_for_and_says_what_it_does(ask: Ask) -> None:
+    heard: list[str] = []
+    pool = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
+    try:
+        pool.start()
+        ask(pool.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
+        assert ask(pool.endpoint, "is_ready", "slow") is True
+        assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
+        assert pool.stop() == 0
+    finally:
+        pool.kill()
+
+
+def test_a_pool_of_ones_own_that_has_died_is_not_waited_for() -> None:
+    with start({"model": [{"name": "m", "path": "stub:echo"}], "pool": {"devices": ["cpu"]}}) as client:
+        assert client.is_ready("m")
+        os.kill(client.pid, signal.SIGKILL)
+        eventually(lambda: not alive(client.pid))
+        with pytest.raises(errors.PoolUnreachable, match="has ended"):
+            client.wait_ready(timeout=30.0)
+
+
+def test_a_load_waits_until_the_model_is_served(pool: PoolProcess, ask: Ask) -> None:
+    with pool.client() as client:
+        told = ask(pool.endpoint, "load", "more", "stub:rows?load_ms=300")
+        assert told.changes[0].line == "[[model]] more: is new"
+        assert client.is_ready("more")
+        assert client.run("more", ROW, signature="double")["y"].tolist() == [2.0]
+        with pytest.raises(errors.DeadlineExceeded, match="continues in the background"):
+            ask(pool.endpoint, "load", "more", "stub:rows?load_ms=800", timeout=0.1)
+        ask(pool.endpoint, "wait_updated", 30.0)
+        ask(pool.endpoint, "unload", "more")
+        ask(pool.endpoint, "wait_updated", 30.0)
+
+
+def test_a_load_in_vain_says_so(pool: PoolProcess, ask: Ask) -> None:
+    with pytest.raises(errors.WorkerLost):
+        ask(pool.endpoint, "load", "bad", "stub:cannot-load")
+    assert ask(pool.endpoint, "is_ready", "m") is True
+
+
+def test_a_load_takes_the_keys_of_a_model(pool: PoolProcess, ask: Ask) -> None:
+    def load(**keys: Any) -> list[str]:
+        return [change.line for change in ask(pool.endpoint, "load", "keyed", "stub:rows", **keys).changes]
+
+    with pool.client() as client:
+        load(max_batch=8, batch_wait="2ms", max_jobs=100)
+        (found,) = [each for each in client.status().models if each.model == "keyed"]
+        assert found.max_batch == 8
+        assert load(max_batch=16) == ["[[model]] keyed max_batch: 8 → 16"], "the others stay as they are"
+        assert load(batch_wait="off") == ["[[model]] keyed batch_wait: 2ms → off"]
+        assert load() == []
+        with pytest.raises(errors.InvalidConfig, match="max_bach"):
+            load(max_bach=8)
+        with pytest.raises(errors.InvalidConfig, match="max_batch"):
+            load(max_batch=0)
+        with pytest.raises(errors.InvalidConfig, match="allowed_batch_sizes"):
+            load(allowed_batch_sizes=[1, 4])  # it was loaded with another max_batch
+        client.unload("keyed")
+        client.wait_updated(30.0)
+
+
+def test_no_key_of_a_model_is_an_argument_of_load() -> None:
+    assert {"wait", "timeout", "model"}.isdisjoint(ModelSection.model_fields)
