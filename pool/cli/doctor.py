@@ -9,10 +9,11 @@ import click
 from rich.text import Text
 
 from pool.cli.failure import CommandFailed
-from pool.cli.options import as_json, print_json
+from pool.cli.options import as_json, config_option, print_json
+from pool.cli.progress import progress
 from pool.cli.start import settings_of
 from pool.doctor import Machine, Verdict, examine, report
-from pool.terminal import Column, count_of, progress_console, show, table
+from pool.terminal import Column, count_of, show, table
 from pool.wire.texts import printable
 
 __all__ = ["doctor"]
@@ -21,12 +22,7 @@ STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold 
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Check the endpoint, ports and sizes of this config.toml.",
-)
+@config_option
 @click.option(
     "--report",
     "file",
@@ -38,13 +34,13 @@ STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold 
 def doctor(config: Path | None, file: TextIO | None, as_json: bool) -> None:
     """Check this machine, and say what is well and what to do.
 
-    Needs no running pool, and takes about a minute. Processes like workers try TensorFlow on each GPU, or on the CPU.
-    They take up to 3 GiB of a GPU's memory. Exit status 0: nothing is wrong, but there may be warnings. 1: something
-    is.
+    Needs no running pool, and takes about a minute. The endpoint, ports and sizes are those of the configuration.
+    Processes like workers try TensorFlow on each GPU, or on the CPU. They take up to 3 GiB of a GPU's memory. Exit
+    status 0: nothing is wrong, but there may be warnings. 1: something is.
     """
     machine = Machine(dict(os.environ), settings_of(config))
-    with progress_console().status("checking …") as status:
-        found = list(examine(machine, lambda name: status.update(f"checking {name} …")))
+    with progress() as say:
+        found = list(examine(machine, lambda name: say(f"checking {name} …")))
     if file is not None:
         file.write(report(found, machine.environ))
     if as_json:

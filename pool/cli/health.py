@@ -7,9 +7,8 @@ from pool.cli.failure import CommandFailed
 from pool.cli.names import ModelName
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
-from pool.errors import ModelNotFound
 from pool.terminal import count_of
-from pool.wire.readiness import has_model, slots_of, why_not_ready
+from pool.wire.readiness import slots_of, why_not_ready
 from pool.wire.records import Status
 
 __all__ = ["health", "wait"]
@@ -47,8 +46,6 @@ def wait(model: str | None, timeout: float, endpoint: str | None, as_json: bool)
 
 
 def _show(found: Status, model: str | None, as_json: bool) -> None:
-    if model is not None and not has_model(found, model):
-        raise ModelNotFound(f"this pool has no model {model!r:.80}")
     why = why_not_ready(found, model)
     slots = slots_of(found, model)
     ready = sum(slot.state == "READY" for slot in slots)

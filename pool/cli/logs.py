@@ -1,6 +1,7 @@
 """`pool logs`: the last lines of a running pool's log, wherever the log itself goes."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ import click
 
 from pool import Client
 from pool.cli.options import IMPATIENT, endpoint_option
-from pool.logs import Entry, Field, as_json_line, for_people
+from pool.logs import Entry, Field, as_json_line, for_people, wants_colour
 from pool.wire.records import LogLine
 
 __all__ = ["logs"]
@@ -31,7 +32,7 @@ def logs(follow: bool, count: int, as_json: bool, endpoint: str | None) -> None:
 
     Only on the pool's machine.
     """
-    line = as_json_line if as_json else partial(for_people, colour=sys.stdout.isatty())
+    line = as_json_line if as_json else partial(for_people, colour=sys.stdout.isatty() and wants_colour(os.environ))
     with contextlib.suppress(KeyboardInterrupt), Client(endpoint, **IMPATIENT) as client:
         found = client.logs()
         told: list[LogLine] = []

@@ -36,8 +36,7 @@ class Questions(ABC):
 
     def status(self) -> "Status":
         """What `pool status` shows."""
-        found: Status = self._ask(_records().Status, "status")
-        return found
+        return self._status(math.inf)
 
     def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures."""

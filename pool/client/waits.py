@@ -21,9 +21,10 @@ Ask = Callable[[float], "Status"]
 
 def not_ready(found: "Status", model: str | None) -> str:
     """Why the pool cannot serve, or "". Raises `ModelNotFound` for a model that it does not have."""
+    why = why_not_ready(found, model)
     if model is not None and not has_model(found, model):
-        raise ModelNotFound(f"this pool has no model {model!r:.80}")
-    return why_not_ready(found, model)
+        raise ModelNotFound(why)
+    return why
 
 
 def until_ready(ask: Ask, is_gone: Callable[[], bool], model: str | None, timeout_s: float) -> Iterator[str]:
@@ -49,10 +50,8 @@ def until_updated(ask: Ask, timeout_s: float) -> Iterator[str]:
     while (update := (found := ask(max(LEAST_S, deadline - time.monotonic()))).rolling_update).left:
         if time.monotonic() >= deadline:
             left = ", ".join(map(str, update.left))
-            raise DeadlineExceeded(
-                f"slots {left} still have the former settings after {timeout_s:g} s; the reload"
-                " continues in the background"
-            )
+            late = f"slots {left} still have the former settings after {timeout_s:g} s"
+            raise DeadlineExceeded(f"{late}; the reload continues in the background")
         yield slots_left(found, update.left)
     if update.failure:
         raise WorkerLost(update.failure)

@@ -7,7 +7,19 @@ log.info(…, extra=about("slot_ready", slot=0)) ─► Entry ─► queue ─�
 """
 
 from pool.logs.entry import Entry, Field, about, callers
-from pool.logs.lines import as_json_line, for_people
+from pool.logs.lines import as_json_line, for_people, wants_colour
 from pool.logs.output import show, since, to_file, to_stderr
 
-__all__ = ["Entry", "Field", "about", "as_json_line", "callers", "for_people", "show", "since", "to_file", "to_stderr"]
+__all__ = [
+    "Entry",
+    "Field",
+    "about",
+    "as_json_line",
+    "callers",
+    "for_people",
+    "show",
+    "since",
+    "to_file",
+    "to_stderr",
+    "wants_colour",
+]

@@ -4,12 +4,13 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from datetime import datetime
 
 from pool.logs.entry import Entry, Field
 from pool.wire.texts import printable
 
-__all__ = ["as_json_line", "for_people", "prefixed", "priority"]
+__all__ = ["as_json_line", "for_people", "prefixed", "priority", "wants_colour"]
 
 # Syslog's numbers.
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
@@ -18,6 +19,11 @@ _DEBUG = 7
 
 def priority(level: int) -> int:
     return next((number for least, number in _PRIORITIES if level >= least), _DEBUG)
+
+
+def wants_colour(environ: Mapping[str, str]) -> bool:
+    """Of whoever sits at the terminal: see no-color.org."""
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def for_people(entry: Entry, colour: bool = False, fields: bool = False) -> str:

@@ -41,7 +41,7 @@ def to_stderr(as_json: bool, level: int, environ: Mapping[str, str], journal_soc
     owned = contextlib.ExitStack()
     owned.callback(os.close, own)
     terminal = not as_json and os.isatty(fd)
-    colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    colour = terminal and lines.wants_colour(environ)
     stream = (Terminal if terminal else Stream)(own, _line(as_json, to_journal, level, colour), sys.stderr.encoding)
     ways: list[Callable[[Entry], None]] = [stream.send]
     if to_journal:

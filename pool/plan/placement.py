@@ -19,7 +19,7 @@ from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.wire.sizes import readable
 
-__all__ = ["DevicesOccupied", "ModelDemand", "pack", "place", "ranks", "readable"]
+__all__ = ["DevicesOccupied", "ModelDemand", "pack", "place", "ranks", "shown"]
 
 STEPS = 20_000  # of `pack`, some tenths of a second
 

@@ -229,10 +229,9 @@ def _check_models(settings: "Settings") -> None:
                 f" write the folder of {model.handler}'s module"
             )
         if model.copy_per_device and model.optimizations_message() is not None:
+            optimizations = "optimizations (freeze, xla, mixed_precision, grappler)"
             raise InvalidConfig(
-                f"model {model.name}: copy_per_device and optimizations (freeze, xla,"
-                " mixed_precision, grappler) cannot be"
-                " combined; leave one of them out"
+                f"model {model.name}: copy_per_device and {optimizations} cannot be combined; leave one of them out"
             )
 
 

@@ -20,6 +20,8 @@ def has_model(found: Status, model: str) -> bool:
 
 def why_not_ready(found: Status, model: str | None) -> str:
     """Why the pool, or this model of it, cannot serve; "" if it can."""
+    if model is not None and not has_model(found, model):
+        return f"this pool has no model {model!r:.80}"
     slots = slots_of(found, model)
     if found.state == "STOPPING":
         return "the pool is stopping"

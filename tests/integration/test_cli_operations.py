@@ -43,6 +43,9 @@ def test_health_is_0_only_if_it_can_serve(pool: PoolProcess) -> None:
     assert json.loads(done.stdout) == {"serves": True, "reason": "", "ready_slots": 1, "slots": 1}
     done = run_command(pool, "health", "--model", "nobody")
     assert (done.returncode, done.stderr) == (1, "pool: this pool has no model 'nobody'\n")
+    done = run_command(pool, "health", "--model", "nobody", "--json")
+    told = {"serves": False, "reason": "this pool has no model 'nobody'", "ready_slots": 0, "slots": 0}
+    assert (done.returncode, json.loads(done.stdout)) == (1, told)
     done = run_command(None, "health", "--endpoint", "ipc:///nowhere/at/all.sock")
     assert done.returncode == 1
     assert done.stderr.startswith("pool: no pool answers")

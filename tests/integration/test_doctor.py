@@ -12,6 +12,7 @@ import pytest
 
 from pool.config import Settings, with_demo
 from pool.doctor import Finding, Machine, Verdict, examine
+from support.commands import in_process
 from support.fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
 from support.processes import alive, children, eventually
 
@@ -197,3 +198,11 @@ def is_probe(pid: int) -> bool:
         return b"workers.stub.probe" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
+
+
+def test_the_configuration_is_that_of_pool_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_text("[pool]\nlanes = 0\n")
+    done = in_process("doctor")
+    assert (done.status, done.out) == (2, "")
+    assert "config.toml:2: [pool] lanes: " in done.err

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 from pool.logs.entry import CALLER_CHARS, MESSAGE_CHARS, Entry, about, callers, entry_of
-from pool.logs.lines import as_json_line, for_people, prefixed
+from pool.logs.lines import as_json_line, for_people, prefixed, wants_colour
 
 READY = Entry(1_700_000_000.1234, logging.INFO, "slot_ready", "slot 0 cpu:0 READY", {"slot": 0, "models": ("a", "b c")})
 EVIL = Entry(0.0, logging.WARNING, "worker_output", "x\n00:00:00 slot 1\x1b[2J", {"reason": "a\nb\x00"})
@@ -55,6 +55,12 @@ def test_for_people() -> None:
     told = for_people(EVIL, fields=True)
     assert told.endswith('slot 1\\x1b[2J · event=worker_output reason="a\\nb\\u0000"\n')
     assert re.fullmatch(r"\x1b\[2m[-: \d]{19}\x1b\[0m \x1b\[33mWARNING\x1b\[0m x.*\n", for_people(EVIL, colour=True))
+
+
+def test_who_wants_no_colour_says_so() -> None:
+    assert wants_colour({"TERM": "xterm", "NO_COLOR": ""})
+    assert not wants_colour({"TERM": "xterm", "NO_COLOR": "1"})
+    assert not wants_colour({"TERM": "dumb"})
 
 
 def test_for_a_journal_that_reads_lines() -> None:
