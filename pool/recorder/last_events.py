@@ -81,10 +81,6 @@ class LastEvents:
             failures = {place: _shortened(failure) for place, failure in failures.items()}
         self.frequent.append((self.noted, now, (done, parts, failures, run_s, fetch_s)))
 
-    def dispatched(self, now: float) -> None:
-        self.noted += 1
-        self.frequent.append((self.noted, now, DISPATCHED))
-
     def __iter__(self) -> Iterator[tuple[int, float, Told]]:
         """(number, instant, what was told), in their order; numbers begin with 1."""
         kept = sorted([*self._rare, *self.frequent], key=lambda noted: noted[0])

@@ -52,15 +52,6 @@ class Inputs:
     size_bytes: int = 0
     form: bytes = b""
 
-    def of_rows(self, start: int, rows: int | None) -> "Inputs":
-        """As if a job had come with some of its rows alone."""
-        if rows is None or rows == self.rows:
-            return self
-        cut = self.cut(start, start + rows)
-        plain = [each.joined() if isinstance(each, Halves) else each for each in cut]
-        buffers = [memoryview(each) if isinstance(each, bytes) else each for each in plain]
-        return Inputs(self.table, buffers, self.layout, rows, self.asked, self.regions)
-
     def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | Cut]":
         """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""
         if self.layout is None or (start, stop) == (0, self.rows):

@@ -169,8 +169,6 @@ def test_of_large_strings_nothing_is_copied_and_a_worker_makes_them_whole() -> N
     assert decode_tensor(replace(header, shape=(2,)), joined).tolist() == rows[1:3]
     (small,) = inputs.cut(3, 4)
     assert decode_tensor(replace(header, shape=(1,)), small).tolist() == rows[3:], "one of that size is copied"  # type: ignore[arg-type]
-    (kept,) = inputs.of_rows(1, 2).buffers
-    assert decode_tensor(replace(header, shape=(2,)), octets_of(kept)).tolist() == rows[1:3]
 
 
 def test_halves_among_other_buffers_are_found_by_their_numbers() -> None:
