@@ -1,0 +1,49 @@
+"""What an error of a job is in HTTP: one table, for all protocols."""
+
+import math
+
+from pool.errors import (
+    DeadlineExceeded,
+    Incompatible,
+    InvalidInput,
+    InvalidState,
+    ModelFailed,
+    ModelNotFound,
+    NotAllowed,
+    Overloaded,
+    PoolError,
+    PoolUnreachable,
+    Quarantined,
+    WorkerLost,
+)
+from pool.gateway.http import Refused
+
+__all__ = ["refused", "retry_after"]
+
+STATUS: dict[type[PoolError], int] = {
+    InvalidInput: 400,
+    InvalidState: 409,
+    NotAllowed: 403,
+    ModelNotFound: 404,
+    ModelFailed: 500,
+    DeadlineExceeded: 504,
+    Overloaded: 503,
+    WorkerLost: 503,
+    Quarantined: 500,
+    PoolUnreachable: 503,
+    Incompatible: 500,
+}
+
+
+def refused(error: PoolError) -> Refused:
+    """With the pool's text."""
+    status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+    wait_s = None
+    if status == 503:
+        wait_s = getattr(error, "retry_after", None) or 1.0
+    return Refused(status, str(error), wait_s)
+
+
+def retry_after(error: Refused) -> tuple[tuple[str, str], ...]:
+    """The header, in whole seconds, where there is one."""
+    return () if error.retry_after_s is None else (("Retry-After", str(max(1, math.ceil(error.retry_after_s)))),)
