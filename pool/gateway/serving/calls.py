@@ -9,6 +9,7 @@ from pool.gateway.serving.answers import classifications, predictions, regressio
 from pool.gateway.serving.columns import inputs_of
 from pool.gateway.serving.examples import examples_of
 from pool.gateway.serving.paths import Method
+from pool.gateway.serving.shapes import lifted, lowered
 from pool.wire.records import Model, SignatureInfo
 from pool.wire.signatures import DEFAULT_SIGNATURE
 from pool.wire.tensors import Array
@@ -33,8 +34,11 @@ def call_of(method: Method, body: Any, model: Model) -> Call:
     name = _signature_name(body, model)
     signature = model.signatures[name]
     if method is Method.PREDICT:
-        inputs, form = inputs_of(body, signature)
-        return Call(name, inputs, None, lambda found: predictions(found, form))
+        given, form = inputs_of(body, signature)
+        inputs = lifted(given, signature)
+        if all(inputs[each] is given[each] for each in given):
+            return Call(name, inputs, None, lambda found: predictions(found, form))
+        return Call(name, inputs, None, lambda found: predictions(lowered(found, signature), form))
     outputs = _outputs(method, name, signature)
     examples = examples_of(body)
     write = classifications if method is Method.CLASSIFY else regressions
