@@ -24,7 +24,8 @@ class Server:
         self.stops = False
         """Whether connections end with the response that is next."""
         self._connections: set[Connection] = set()
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Of requests that are read or answered."""
         self._listening: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,6 +52,10 @@ class Server:
         for connection in [*self._connections]:
             connection.abort()
 
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
     # --- what a connection tells --------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
@@ -68,9 +73,9 @@ class Server:
 
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, of bodies. Raises `Refused` where that is more than there may be."""
-        if size_bytes > 0 and self._held_bytes + size_bytes > self.limits.bodies_bytes:
+        if size_bytes > 0 and self.held_bytes + size_bytes > self.limits.bodies_bytes:
             raise Refused(503, "the gateway holds as many bytes of requests as it may", 1.0)
-        self._held_bytes += size_bytes
+        self.held_bytes += size_bytes
 
     def _look(self) -> None:
         now = self.loop.time()
