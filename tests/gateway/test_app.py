@@ -6,7 +6,10 @@ import pytest
 import requests
 
 from gateway.running import Gateway, gateway
-from pool.wire.gateway import ClientRules, Token
+from pool import AsyncClient
+from pool.gateway.callers import Caller, Callers
+from pool.gateway.http import Refused, Request
+from pool.wire.gateway import ClientRules, GatewaySettings, Token
 from support.pool_process import PoolProcess
 
 
@@ -38,10 +41,6 @@ def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_tokens_have_bounds_of_their_own(processes: int) -> None:
-    from pool.gateway.callers import Callers
-    from pool.gateway.http import Refused, Request
-    from pool.wire.gateway import GatewaySettings
-
     rules = ClientRules("alice", rate=0.001 * processes, max_jobs=2 * processes, max_bytes=100 * processes)
     tokens = (Token("alice", hashlib.sha256(b"secret").digest()),)
     settings = GatewaySettings("ipc:///nowhere", "127.0.0.1:1", processes=processes, tokens=tokens, clients=(rules,))
@@ -50,8 +49,20 @@ def test_tokens_have_bounds_of_their_own(processes: int) -> None:
         caller.begin(101)
     assert refused.value.status == 429
     caller.begin(10)
+    assert refused.value.retry_after_s == 1.0
     with pytest.raises(Refused, match=r"0\.001 jobs a second") as refused:
         caller.begin(10)
     assert refused.value.retry_after_s is not None
     assert refused.value.retry_after_s > 900
     caller.end(10)
+
+
+def test_open_jobs_have_a_bound() -> None:
+    caller = Caller(AsyncClient("ipc:///nowhere"), ClientRules("alice", max_jobs=2))
+    caller.begin(10)
+    caller.begin(10)
+    with pytest.raises(Refused, match="2 jobs open") as refused:
+        caller.begin(10)
+    assert refused.value.status == 429
+    caller.end(10)
+    caller.begin(10)

@@ -26,7 +26,7 @@ def test_own_names_and_addresses_are_taken(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "a@localhost", "localhost/", "[::1", "x y", "%"],
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "a@localhost", "localhost/", "[::1", "x y"],
 )
 def test_other_names_are_refused(host: str) -> None:
     assert status(host=host) == 421

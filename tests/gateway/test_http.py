@@ -1,4 +1,5 @@
-"""The gateway's HTTP: what is right is answered however its bytes come, what is wrong is refused and changes nothing."""
+"""The gateway's HTTP: what is right is answered however its bytes come; what is wrong is refused, and changes nothing.
+"""
 
 import asyncio
 import logging

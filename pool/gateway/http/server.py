@@ -12,6 +12,8 @@ __all__ = ["Server"]
 
 LOOK_S = 0.5  # how late an overdue connection may be ended
 BACKLOG = 1024
+HANDSHAKE_S = 10.0
+GOODBYE_S = 1.0  # which most clients never say
 
 
 class Server:
@@ -31,8 +33,9 @@ class Server:
 
     async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Takes the connections of a socket that is bound, which others may share."""
+        times = {} if tls is None else {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": GOODBYE_S}
         self._listening = await self.loop.create_server(
-            lambda: Connection(self), sock=listening, ssl=tls, backlog=BACKLOG
+            lambda: Connection(self), sock=listening, ssl=tls, backlog=BACKLOG, **times
         )
         self._look()
 
