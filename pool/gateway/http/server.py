@@ -33,9 +33,13 @@ class Server:
 
     async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Takes the connections of a socket that is bound, which others may share."""
-        times = {} if tls is None else {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": GOODBYE_S}
         self._listening = await self.loop.create_server(
-            lambda: Connection(self), sock=listening, ssl=tls, backlog=BACKLOG, **times
+            lambda: Connection(self),
+            sock=listening,
+            backlog=BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
+            ssl_shutdown_timeout=None if tls is None else GOODBYE_S,
         )
         self._look()
 
