@@ -94,7 +94,7 @@ def _numbers(name: str, array: Array) -> Array:
     """Of a dtype and layout that orjson writes. Raises `Refused` (501)."""
     if array.dtype.kind == "c":
         raise Refused(501, f"output {name!r:.80}: JSON has no form for {dtype_name(array.dtype)}")
-    if array.dtype.kind not in "biuf":  # of ml_dtypes
+    if array.dtype.isbuiltin != 1:  # of ml_dtypes
         array = array.astype(np.int8 if "int" in dtype_name(array.dtype) else np.float32)
     return np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED"))
 
