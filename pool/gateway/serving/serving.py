@@ -15,6 +15,7 @@ from pool.gateway.serving.known import Known
 from pool.gateway.serving.metadata import metadata
 from pool.gateway.serving.paths import Asked, Method, asked
 from pool.gateway.serving.states import states
+from pool.wire.records import Model
 from pool.wire.tensors import Array
 
 __all__ = ["Serving"]
@@ -64,7 +65,7 @@ class Serving:
         call: Call | None = None
         try:
             call = await _apart(is_large, lambda: call_of(what.method, body, model))
-            found = await self._run(what, call, client)
+            found = await self._run(what, call, model, client)
         except (Refused, InvalidInput, ModelNotFound):  # it has not run: another may be made of what is true now
             if call is None and self._known.is_fresh:
                 raise
@@ -73,14 +74,16 @@ class Serving:
             if now.signatures == model.signatures:
                 raise
             call = await _apart(is_large, lambda: call_of(what.method, body, now))
-            found = await self._run(what, call, client)
+            found = await self._run(what, call, now, client)
         write = call.write
         return await _apart(sum(each.nbytes for each in found.values()) > LARGE_BYTES, lambda: write(found))
 
-    async def _run(self, what: Asked, call: Call, client: AsyncClient) -> Mapping[str, Array]:
+    async def _run(self, what: Asked, call: Call, model: Model, client: AsyncClient) -> Mapping[str, Array]:
+        is_numbered = model.version is not None or model.versions
+        version = what.version if is_numbered or what.version != 1 else None  # the number of one without any
         try:
             return await client.run(
-                what.model, call.inputs, signature=call.signature, outputs=call.outputs, version=what.version
+                what.model, call.inputs, signature=call.signature, outputs=call.outputs, version=version
             )
         finally:
             self._known.renew(client)
