@@ -124,8 +124,8 @@ def test_a_scalar_is_bare_in_a_column(door: Gateway) -> None:
 
 def test_versions_and_labels_choose(door: Gateway) -> None:
     body = {"instances": [1.0]}
-    for path, number in (("numbered", 12), ("numbered/versions/3", 3), ("numbered/labels/stable", 3), ("numbered@3", 3)):
-        assert predict(door, path, body) == (200, {"predictions": [float(number)]})
+    for path, number in (("", 12), ("/versions/3", 3), ("/labels/stable", 3), ("@3", 3)):
+        assert predict(door, f"numbered{path}", body) == (200, {"predictions": [float(number)]})
     for path in ("numbered/versions/4", "numbered/labels/canary", "echo/versions/2", "nothing"):
         status, found = predict(door, path, body)
         assert status == 404
