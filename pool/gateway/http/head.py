@@ -2,14 +2,16 @@
 ways is refused.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import httptools
 
 from pool.gateway.http.message import Refused, Request
 
-__all__ = ["Head", "HeadReader"]
+__all__ = ["Head", "HeadReader", "read_head"]
 
+KEPT, KEPT_BYTES = 256, 2048
 MALFORMED = "the request is not HTTP"
 
 
@@ -24,16 +26,45 @@ class Head:
     is_old: bool
     """HTTP/1.0: a connection that stays open is the exception there, and has to be said."""
 
+    def again(self) -> "Head":
+        """For another request of the same words."""
+        asked = self.request
+        request = Request(asked.method, asked.path, asked.query, asked.headers)
+        return Head(request, self.size_bytes, self.keeps_alive, self.expects_continue, self.is_old)
+
+
+_known: OrderedDict[bytes, Head] = OrderedDict()
+
+
+def read_head(head: bytes) -> tuple[Head, "HeadReader | None"]:
+    """`head`: up to the empty line and with it. The reader is for a body in chunks. Raises `Refused`.
+
+    Clients that keep their connection send the same head again and again: those of late are read once.
+    """
+    if (known := _known.get(head)) is not None:
+        _known.move_to_end(head)
+        return known.again(), None
+    reader = HeadReader()
+    found = reader.read(head)
+    if found.size_bytes is None:
+        return found, reader
+    if len(head) <= KEPT_BYTES:
+        _known[head] = found.again()
+        if len(_known) > KEPT:
+            _known.popitem(last=False)
+    return found, None
+
 
 class HeadReader:
     """Of one request. After `read` it reads a body in chunks, if there is one."""
 
-    __slots__ = ("_body", "_headers", "_heads", "_most_bytes", "_parser", "_target", "is_complete")
+    __slots__ = ("_body", "_headers", "_heads", "_keeps_alive", "_most_bytes", "_parser", "_target", "is_complete")
 
     def __init__(self) -> None:
         self._headers: dict[str, str] = {}
         self._target = b""
         self._heads = 0
+        self._keeps_alive = False
         self._body = bytearray()
         self._most_bytes = 0
         self.is_complete = False
@@ -69,7 +100,7 @@ class HeadReader:
         expects = headers.get("expect", "").lower() == "100-continue" and not is_old
         method = parser.get_method().decode("latin-1")
         request = Request(method, path, query, headers)
-        return Head(request, size_bytes, parser.should_keep_alive(), expects, is_old)
+        return Head(request, size_bytes, self._keeps_alive, expects, is_old)
 
     def read_chunks(self, data: bytes, most_bytes: int) -> bytearray | None:
         """The body, once it is whole. Raises `Refused`."""
@@ -98,6 +129,7 @@ class HeadReader:
 
     def on_headers_complete(self) -> None:
         self._heads += 1
+        self._keeps_alive = self._parser.should_keep_alive()  # which the parser forgets
 
     def on_body(self, data: bytes) -> None:
         if not self.is_complete and len(self._body) <= self._most_bytes:
