@@ -10,6 +10,7 @@ from pool.gateway.app import Application, Spoken
 from pool.gateway.callers import Callers
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
+from pool.gateway.inference import Inference
 from pool.wire.gateway import GatewaySettings
 
 __all__ = ["serve"]
@@ -37,8 +38,7 @@ async def serve(
 
 def _protocols(settings: GatewaySettings) -> dict[str, Spoken]:
     """By the first part of the path."""
-    del settings
-    return {}
+    return {"v2": Inference(repository=settings.repository_control)}
 
 
 def _limits(settings: GatewaySettings) -> Limits:

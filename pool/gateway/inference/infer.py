@@ -12,7 +12,7 @@ from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import HEAD_BYTES, answered
 from pool.gateway.inference.catalogue import Catalogues
 from pool.gateway.inference.options import brief
-from pool.gateway.inference.paths import to_infer
+from pool.gateway.inference.paths import allow, to_infer
 from pool.gateway.inference.plan import Plan, prepared
 from pool.gateway.inference.plans import Plans
 from pool.wire.tensors import Array
@@ -37,6 +37,8 @@ class Infer:
 
     async def answer(self, request: Request, client: AsyncClient) -> Response:
         """Raises `PoolError` and `Refused`."""
+        if request.method != "POST":
+            allow(request, "POST")
         body = request.body
         length = request.headers.get(_HEAD_BYTES)
         if length is None:

@@ -48,7 +48,6 @@ def _version(text: str) -> int | str | None:
 
 def to_infer(request: Request) -> tuple[str, int | str | None]:
     """Model and version, of a path that ends with `/infer`. Raises `Refused`."""
-    allow(request, "POST")
     parts = request.segments()
     place = of_model(parts[2:]) if parts[1:2] == ["models"] else None
     if place is None or place.action != "infer":

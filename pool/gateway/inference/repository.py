@@ -12,7 +12,7 @@ from pool.gateway.inference.options import flag, members
 
 __all__ = ["change", "wants_ready"]
 
-OFF = "clients may load and unload models here only where `[gateway]` has `repository = true`"
+OFF = "clients may load and unload models here only where `[gateway]` has `repository_control = true`"
 
 
 async def change(what: str, name: str, request: Request, client: AsyncClient, catalogue: Catalogue) -> None:
