@@ -11,6 +11,7 @@ from pool.gateway.callers import Callers
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
 from pool.gateway.inference import Inference
+from pool.gateway.serving import Serving
 from pool.wire.gateway import GatewaySettings
 
 __all__ = ["serve"]
@@ -38,7 +39,7 @@ async def serve(
 
 def _protocols(settings: GatewaySettings) -> dict[str, Spoken]:
     """By the first part of the path."""
-    return {"v2": Inference(repository=settings.repository_control)}
+    return {"v1": Serving(), "v2": Inference(repository=settings.repository_control)}
 
 
 def _limits(settings: GatewaySettings) -> Limits:
