@@ -11,7 +11,7 @@ from pool.core import events as told
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, JobState, Part
-from pool.core.queue import LONGEST_S, MICROSECONDS, MOST_ROWS, Answers, Chunks, Counts
+from pool.core.queue import Answers, Chunks, Counts
 from pool.core.trial import Trial, acquit
 
 __all__ = ["Settlement"]
@@ -70,13 +70,7 @@ class Settlement:
                     acquit(part)
                 if self._succeeded(slot, batch, part, payload, counts, run_s, fetch_s, now):
                     given += job.weight
-        rows = batch.rows if batch.rows < MOST_ROWS else MOST_ROWS
-        counts.rows[(rows - 1).bit_length() if rows else 0] += 1
-        counts.rows_sum += rows
-        if given:
-            counted_s = run_s if run_s < LONGEST_S else LONGEST_S
-            counts.run[int(counted_s * MICROSECONDS).bit_length()] += given
-            counts.run_s += counted_s * given
+        counts.batch(batch.rows, given, run_s)
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
         ended = given

@@ -6,17 +6,19 @@ import pytest
 
 from pool.core.events import Death, DrainAsked, WorkerExited
 from pool.core.fleet import KilledFor
-from pool.core.queue.tally import MICROSECONDS, MOST_DEPARTED, MOST_VERSIONS, Departed, Tally
+from pool.core.jobs import JobState
+from pool.core.queue.tally import MOST_DEPARTED, MOST_VERSIONS, Departed, Tally
 from pool.wire.faults import Fault
 from simulation.driver import BatchDone, Driver, Succeeded, payloads
 from unit import told_pool
+from unit.test_core_states import job_in
 
 
 def counted(tally: Tally, now: float, seconds: float, version: int | None = None) -> None:
-    """As `Settlement` and `Answers` do it."""
+    """A job that came so many seconds before zero and ended then, as `Settlement` and `Answers` count it."""
     if now >= tally.due:
         tally.snap(now)
-    tally.of(version).total[int(seconds * MICROSECONDS).bit_length()] += 1
+    tally.of(version).result(job_in(JobState.LEASED, -seconds), 0.0, 0.0)
 
 
 @pytest.mark.parametrize("power", range(31))

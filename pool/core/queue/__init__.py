@@ -20,13 +20,10 @@ from pool.core.queue.keys import Client, Key
 from pool.core.queue.line import Line
 from pool.core.queue.models import Model
 from pool.core.queue.session_owners import SessionOwners
-from pool.core.queue.tally import LONGEST_S, MICROSECONDS, MOST_ROWS, Counts
+from pool.core.queue.tally import Counts
 from pool.core.queue.unpacked import Chunks, Unpacked
 
 __all__ = [
-    "LONGEST_S",
-    "MICROSECONDS",
-    "MOST_ROWS",
     "STALE_S",
     "UNKNOWN_ROW_S",
     "Affinity",

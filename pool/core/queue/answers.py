@@ -12,7 +12,7 @@ from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
 from pool.core.queue.backlog import Backlog
 from pool.core.queue.models import Model
-from pool.core.queue.tally import MICROSECONDS, Counts
+from pool.core.queue.tally import Counts
 from pool.wire.faults import Fault
 from pool.wire.unpacking import Unpacking
 
@@ -58,18 +58,8 @@ class Answers:
 
         REQUIRES that a snapshot of the model's tally was taken, if that was due.
         """
-        started, arrived, weight, gathered_s = batch.started, job.arrived, job.weight, job.gathered_s
-        job.ran = (started, run_s, fetch_s, batch.rows, batch.slot, slot.device, batch.version)
-        seconds = now - arrived
-        counts.total[int(seconds * MICROSECONDS).bit_length()] += weight
-        counts.total_s += seconds * weight
-        seconds = started - arrived
-        if gathered_s:
-            seconds -= gathered_s
-            counts.batch_wait[int(gathered_s * MICROSECONDS).bit_length()] += weight
-            counts.batch_wait_s += gathered_s * weight
-        counts.queue[int(seconds * MICROSECONDS).bit_length()] += weight
-        counts.queue_s += seconds * weight
+        job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, slot.device, batch.version)
+        counts.result(job, batch.started, now)
         self._end(job, DONE, now, "done")
         self._orders.answers.append((job, payloads))
 

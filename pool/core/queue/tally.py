@@ -1,8 +1,7 @@
 """How the jobs of one model ended, by version, and where the time of those with a result went.
 
-Everything counts up from the pool's start. A job with a result costs two numbers' bit lengths and four additions, a
-batch the same; `Answers` and `Settlement` do that themselves, which costs no call. The last minute is the difference
-between two snapshots of the same numbers.
+Everything counts up from the pool's start. A job with a result costs the bit lengths of two numbers and four additions,
+and a batch the same. The last minute is the difference between two snapshots of the same numbers.
 """
 
 from __future__ import annotations
@@ -10,9 +9,12 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LONGEST_S", "MICROSECONDS", "MOST_ROWS", "Counts", "Departed", "Tally"]
+if TYPE_CHECKING:
+    from pool.core.jobs import Job
+
+__all__ = ["Counts", "Departed", "Tally"]
 
 # Of a second, and a hair less: what lasts exactly 2^n µs is in the bucket that ends there.
 MICROSECONDS = 1e6 * (1 - 1e-9)
@@ -46,6 +48,32 @@ class Counts:
         self.rows, self.rows_sum = [0] * BUCKETS, 0.0  # which cannot grow beyond what msgpack holds
         self.failed: Counter[str] = Counter()
         self.cancelled = 0
+
+    def result(self, job: Job, started: float, now: float) -> None:
+        """A job has its result now; the batch with its last rows had `started` then."""
+        arrived, weight, gathered_s = job.arrived, job.weight, job.gathered_s
+        seconds = now - arrived
+        self.total[int(seconds * MICROSECONDS).bit_length()] += weight
+        self.total_s += seconds * weight
+        seconds = started - arrived
+        if gathered_s:
+            seconds -= gathered_s
+            self.batch_wait[int(gathered_s * MICROSECONDS).bit_length()] += weight
+            self.batch_wait_s += gathered_s * weight
+        self.queue[int(seconds * MICROSECONDS).bit_length()] += weight
+        self.queue_s += seconds * weight
+
+    def batch(self, rows: int, results: int, run_s: float) -> None:
+        """A worker has answered a batch, of which so many jobs have their results now."""
+        if rows > MOST_ROWS:
+            rows = MOST_ROWS
+        self.rows[(rows - 1).bit_length() if rows else 0] += 1
+        self.rows_sum += rows
+        if results:
+            if run_s > LONGEST_S:
+                run_s = LONGEST_S
+            self.run[int(run_s * MICROSECONDS).bit_length()] += results
+            self.run_s += run_s * results
 
     def snapshot(self) -> dict[str, Any]:
         done, waited = sum(self.total), list(self.batch_wait)
