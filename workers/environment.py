@@ -1,17 +1,15 @@
 """What a worker makes sure of before anything else is imported: that it is the process the pool meant it to be."""
 
 import argparse
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-__all__ = ["Assignment", "OtherCommandLine", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
+from pool.wire import lifeline
 
-PR_SET_PDEATHSIG = 1
+__all__ = ["Assignment", "OtherCommandLine", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
 
 
 class WrongEnvironment(Exception):
@@ -60,10 +58,10 @@ def parse(argv: Sequence[str]) -> Assignment:
 
 def die_with_parent(parent: int) -> None:
     """SIGKILL for this process when the pool dies, by the kernel, even while a lane is inside TensorFlow."""
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise WrongEnvironment(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it died before the call above
-        raise WrongEnvironment(f"the parent process is {os.getppid()}, not the pool ({parent})")
+    try:
+        lifeline.die_with_parent(parent)
+    except OSError as error:
+        raise WrongEnvironment(str(error)) from None
 
 
 def bind(cores: str) -> None:

@@ -134,6 +134,12 @@ class AsyncClient(AsyncQuestions):
         """An array for the inputs of a job: see `Client.empty`."""
         return await asyncio.to_thread(self._client.empty, shape, dtype)
 
+    def _memory(self, size_bytes: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+        """As `empty`, uint8 [size_bytes], of what is lent by now: it does not wait for a pool that is away."""
+        from pool.client.payload import empty  # numpy comes with the first tensor
+
+        return empty(size_bytes, "uint8", self._client._connected().shared_memory)
+
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)
 

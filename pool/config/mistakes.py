@@ -14,12 +14,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pool.config.renamed import renamed
+from pool.config.section import AtKey
 from pool.config.settings import Settings, repeated_names
 from pool.config.source import KeyPath
 
 __all__ = ["Mistake", "find_mistakes"]
 
-_LISTS = ("model", "device")  # sections that may be there many times
+_LISTS = ("model", "device", "client")  # sections that may be there many times
 _EXAMPLES = {
     "name": 'a name, such as name = "digits"',
     "path": 'a path, such as path = "models/digits"',
@@ -53,14 +54,14 @@ def find_mistakes(error: ValidationError | None, data: Mapping[str, object]) -> 
     """All mistakes of `data`, in the order of the schema. `error` is what the schema has raised for it, if anything."""
     raised = () if error is None else error.errors(include_url=False)
     mistakes = [Mistake(_path(details), _text(details), _of_section(details)) for details in raised]
-    # Read from the data: the schema would compare names only when every model is right in itself.
-    models = data.get("model", ())
-    names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
-    mistakes += [
-        Mistake(("model", index, "name"), f"model[{first}] also has the name {names[index]!r}; write another name")
-        for index, first in repeated_names(names).items()
-        if isinstance(names[index], str)
-    ]
+    # Read from the data: the schema would compare names only when each section is right in itself.
+    for kind in ("client", "model"):
+        names = [each.get("name") if isinstance(each, Mapping) else None for each in _sequence(data.get(kind, ()))]
+        mistakes += [
+            Mistake((kind, index, "name"), f"{kind}[{first}] also has the name {names[index]!r}; write another name")
+            for index, first in repeated_names(names).items()
+            if isinstance(names[index], str)
+        ]
     return mistakes
 
 
@@ -78,7 +79,9 @@ def _bare(key: str) -> str:
 
 
 def _path(details: ErrorDetails) -> KeyPath:
-    return tuple(part for part in details["loc"] if part != "[key]")
+    path = tuple(part for part in details["loc"] if part != "[key]")
+    error = details.get("ctx", {}).get("error")
+    return (*path, error.key) if isinstance(error, AtKey) else path
 
 
 def _of_section(details: ErrorDetails) -> bool:
@@ -128,6 +131,8 @@ def _text(details: ErrorDetails) -> str:
 def _not_a_section(path: KeyPath) -> str:
     if path[-1] in ("tensorflow", "advanced") and len(path) > 1:
         example = "allow_growth = false" if path[-1] == "tensorflow" else "tolerance = 1e-3"
+        if path[0] == "gateway":
+            example = 'idle_timeout = "75s"'
         return f"is not a table; write one such as {{ {example} }}"
     if "layer_devices" in path:
         return 'is not a rule; write one such as { layers = "conv1/.*", device = "/cpu:0" }'

@@ -25,6 +25,7 @@ __all__ = [
     "FractionOrUnlimited",
     "MicrosecondsOrOff",
     "PositiveSeconds",
+    "RateOrUnlimited",
     "Replicas",
     "Seconds",
     "SecondsOrAuto",
@@ -101,6 +102,13 @@ def _parse_fraction(value: object) -> float:
     return float(value)
 
 
+def _parse_rate(value: object) -> float:
+    """More than nothing, finite. Raises `ValueError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise ValueError("no rate")
+    return float(value)
+
+
 def parse_replicas(value: object) -> int | Literal["auto", "all"]:
     """Raises `ValueError` for anything else."""
     if value in ("auto", "all"):
@@ -145,6 +153,7 @@ _SUCH = {
     "a whole number from 1": "1000",
     f"a whole number from 1 to {_LONGEST_SPIN_US}": "50",
     "a number above 0, at most 1": "0.5",
+    "a number above 0": "50",
 }
 _Auto = Literal["auto"]
 _AUTO: _Auto = "auto"
@@ -159,6 +168,7 @@ _count_or_off = _or_word(_parse_count, "off", None, "a whole number from 1")
 _size_or_default = _or_word(parse_size, "auto", None, "a size")
 _size_or_unlimited = _or_word(parse_size, "unlimited", None, "a size")
 _count_or_unlimited = _or_word(_parse_count, "unlimited", None, "a whole number from 1")
+_rate_or_unlimited = _or_word(_parse_rate, "unlimited", None, "a number above 0")
 _microseconds_or_off = _or_word(_parse_microseconds, "off", None, f"a whole number from 1 to {_LONGEST_SPIN_US}")
 _fraction_or_unlimited = _or_word(_parse_fraction, "unlimited", _UNLIMITED, "a number above 0, at most 1")
 
@@ -177,4 +187,5 @@ CountOrOff = Annotated[int | None, PlainValidator(_count_or_off)]
 MicrosecondsOrOff = Annotated[int | None, PlainValidator(_microseconds_or_off)]
 BytesByDefaultAuto = Annotated[int | None, PlainValidator(_size_or_default)]
 BytesOrUnlimited = Annotated[int | None, PlainValidator(_size_or_unlimited)]
+RateOrUnlimited = Annotated[float | None, PlainValidator(_rate_or_unlimited)]
 CountOrUnlimited = Annotated[int | None, PlainValidator(_count_or_unlimited)]

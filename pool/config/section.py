@@ -7,13 +7,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from pool.wire.texts import is_utf8
 
-__all__ = ["Section", "SomePath", "SomePaths", "Texts", "or_word"]
+__all__ = ["AtKey", "Section", "SomePath", "SomePaths", "Texts", "or_word"]
 
 STUB = "stub:"
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class AtKey(ValueError):
+    """A mistake of a whole section that is to be told at one of its keys."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
 
 
 def or_word(word: str) -> BeforeValidator:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
+from pool.config.gateway import ClientSection, GatewaySection
 from pool.config.handler import HandlerKeys
 from pool.config.optimizations import OptimizationKeys
 from pool.config.quantities import (
@@ -43,6 +44,7 @@ from pool.config.tensorflow import (
     rules_of,
 )
 from pool.config.version_keys import VersionKeys
+from pool.wire.gateway import GatewaySettings
 from pool.wire.worker_messages import LayerRule
 
 __all__ = ["ModelSection", "QuarantineSection", "Settings", "repeated_names"]
@@ -322,7 +324,7 @@ def repeated_names(names: Sequence[object]) -> dict[int, int]:
 
 
 class Settings(Section):
-    """A whole `config.toml`. `Settings()` is what an empty one means."""
+    """A whole `config.toml`. `Settings()` is what an empty one means. `gateway` None: the pool starts none."""
 
     pool: PoolSection = PoolSection()
     tensorflow: TensorFlowSection = TensorFlowSection()
@@ -333,7 +335,9 @@ class Settings(Section):
     quarantine: QuarantineSection = QuarantineSection()
     crash_reports: CrashReportsSection = CrashReportsSection()
     shared_memory: SharedMemorySection = SharedMemorySection()
+    gateway: GatewaySection | None = None
     advanced: AdvancedSection = AdvancedSection()
+    client: Annotated[tuple[ClientSection, ...], Field(strict=False)] = ()
     device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
 
@@ -343,3 +347,9 @@ class Settings(Section):
         for index in repeated_names([device.use for device in value]):
             raise ValueError(f"two sections use {value[index].use!r}; write the keys of both into one")
         return value
+
+    def gateway_message(self, endpoint: str | None) -> GatewaySettings | None:
+        """What the gateway's processes are told; `endpoint`: of their pool."""
+        if self.gateway is None:
+            return None
+        return self.gateway.message(self.client, endpoint, self.pool.drain_timeout)

@@ -1,4 +1,4 @@
-"""JSON as both protocols read and write it: NaN and Infinity are numbers, and nothing that is read can end the process."""
+"""JSON as both protocols read and write it: NaN and Infinity are numbers. Nothing that is read can end the process."""
 
 import json
 from typing import Any

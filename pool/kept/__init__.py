@@ -8,16 +8,21 @@ its work for a disk.
 from pool.kept.files import Buffer, KeptFiles, write_whole
 from pool.kept.format import NewerFiles, format_of, read_file
 from pool.kept.quarantine import KeptJob, Quarantine, load, state_folder
+from pool.kept.tokens import CLIENT_NAME, WrongTokens, add_token, read_tokens
 
 __all__ = [
+    "CLIENT_NAME",
     "Buffer",
     "KeptFiles",
     "KeptJob",
     "NewerFiles",
     "Quarantine",
+    "WrongTokens",
+    "add_token",
     "format_of",
     "load",
     "read_file",
+    "read_tokens",
     "state_folder",
     "write_whole",
 ]

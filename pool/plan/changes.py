@@ -42,6 +42,11 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
             "allow_growth per_process_gpu_memory_fraction allow_soft_placement log_device_placement device_count jit"
             " intra_op_parallelism_threads inter_op_parallelism_threads op_libraries"
         ),
+        "gateway": _keys(
+            "processes tokens insecure certificate key hosts origins repository_control max_body max_connections"
+            " max_json max_headers read_timeout idle_timeout"
+        ),
+        "client": _keys("models rate max_jobs max_bytes"),
         "device": _keys("tensorflow"),
         "model": _keys(
             "max_batch batch_wait allowed_batch_sizes weight max_jobs max_bytes labels path versions tags inputs"
@@ -51,20 +56,21 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
     },
     Reach.PLACEMENT: {"model": _keys("devices replicas device_memory")},
 }
-_BYTES = frozenset({"max_bytes", "client_max_bytes", "device_memory", "host_memory"})
+_BYTES = _keys("max_bytes client_max_bytes device_memory host_memory max_body max_json max_headers")
 # What None is; "off" for all others.
 _AUTO = _keys("endpoint state device_memory stateful handler_path tags inputs outputs")
-_UNLIMITED = _keys("max_jobs max_bytes")  # of a model; to the pool's own None is "off"
+_ALL = _keys("models")  # of a client
+_UNLIMITED = _keys("max_jobs max_bytes rate")  # of a model or a client; to the pool's own None is "off"
 _SECONDS = _keys(
     "drain_timeout default_timeout period backoff_max heartbeat hung_after silent_after age import_timeout load_timeout"
-    " warmup_timeout device_free_timeout batch_wait watch"
+    " warmup_timeout device_free_timeout batch_wait watch read_timeout idle_timeout"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 tensorflow"; or "[[model]] digits", which
-    is new or gone.
+    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 tensorflow"; or "[[model]] digits",
+    "[[client]] alice" and "[gateway]", which are new or gone.
 
     The values are those of `Settings`: seconds, bytes; None where there is none.
     """
@@ -82,11 +88,12 @@ class Change:
     @property
     def line(self) -> str:
         """`[queue] max_jobs: 10000 → 20000`"""
-        if self.is_of_model:
+        is_client = self.key.startswith("[[client]]") and self.key.count(" ") == 1
+        if self.is_of_model or is_client or self.key == "[gateway]":
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
-        unlimited = name in _UNLIMITED and self.key.startswith("[[model]]")
-        nothing = "auto" if name in _AUTO else "unlimited" if unlimited else "off"
+        unlimited = name in _UNLIMITED and self.key.startswith(("[[model]]", "[[client]]"))
+        nothing = "auto" if name in _AUTO else "all" if name in _ALL else "unlimited" if unlimited else "off"
         return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
 
 
@@ -97,8 +104,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Cha
     """
     changes: list[Change] = []
     for section, values in before.items():
-        if section not in ("model", "device"):
+        if section not in ("model", "device", "client", "gateway"):
             changes += _of_table(f"[{section}]", section, values, after[section])
+    changes += _of_gateway(before["gateway"], after["gateway"])
+    changes += _of_clients(before["client"], after["client"])
     changes += _of_devices(before["device"], after["device"])
     changes += _of_models(before["model"], after["model"])
     return changes
@@ -107,6 +116,26 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Cha
 def needs_new_pool(where: str, change: Change) -> str:
     """The line by which a change is refused that cannot be had while the pool runs."""
     return f"{where}: {change.line}: this needs a new pool; run `systemctl restart`, or `pool stop` and `pool start`"
+
+
+def _of_gateway(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[Change]:
+    """Its socket is opened at the start, so one that comes or goes takes a new pool."""
+    if before is not None and after is not None:
+        yield from _of_table("[gateway]", "gateway", before, after)
+    elif before != after:
+        listens = (None if each is None else each["listen"] for each in (before, after))
+        yield Change("[gateway]", *listens, Reach.POOL)
+
+
+def _of_clients(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
+    """One that is not written has no rules of its own."""
+    former, latter = ({client["name"]: client for client in clients} for clients in (before, after))
+    for name in {**former, **latter}:
+        key = f"[[client]] {name}"
+        if name in former and name in latter:
+            yield from _of_table(key, "client", former[name], latter[name])
+        else:
+            yield Change(key, *(name if name in clients else None for clients in (former, latter)), Reach.RUNNING)
 
 
 def _of_devices(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
@@ -131,7 +160,7 @@ def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str,
 
 def _of_table(key: str, section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
     for name, value in before.items():
-        if (section, name) == ("model", "advanced"):
+        if (section, name) in (("model", "advanced"), ("gateway", "advanced")):
             yield from _of_table(f"{key} advanced", section, value, after[name])
         elif value != after[name]:
             yield Change(f"{key} {name}", value, after[name], _reach(section, name, value, after[name]))

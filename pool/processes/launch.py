@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pool.devices import Device
 
-__all__ = ["Launch", "cpu_share", "inherited", "worker_environ", "worker_launch"]
+__all__ = ["THREAD_BUDGETS", "Launch", "cpu_share", "inherited", "worker_environ", "worker_launch"]
 
 # The pool's own, given to it by systemd: a worker that used them would answer for the pool.
 _NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})
@@ -13,7 +13,7 @@ _NOT_INHERITED_PREFIX = "WATCHDOG_"
 
 # Each of these libraries starts a thread a core unless it is told, so four CPU workers would fight over the
 # machine. They read them when they are loaded, which is before any message of the pool arrives.
-_THREAD_BUDGETS = (
+THREAD_BUDGETS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -77,7 +77,7 @@ def worker_environ(device: Device, threads: int, environ: Mapping[str, str]) -> 
     env["PYTHONUNBUFFERED"] = "1"
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if device.kind == "cpu":
-        for key in _THREAD_BUDGETS:
+        for key in THREAD_BUDGETS:
             env.setdefault(key, str(threads))
     return env
 

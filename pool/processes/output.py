@@ -1,10 +1,10 @@
-"""What a worker prints: into the log, as much as a second allows; its last lines are kept for the case that it dies."""
+"""What a worker or a gateway prints: into the log, as much as a second allows; its last lines are kept for the case that it dies."""
 
 import logging
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pool.logs import about
 from pool.processes.noise import is_noise
@@ -21,19 +21,33 @@ CHUNK_BYTES = 65536
 
 
 class Output:
-    """One worker's standard output and error, both in one pipe."""
+    """One process's standard output and error, both in one pipe."""
 
-    def __init__(self, fd: int, slot: int, incarnation: int, on_gpu: bool) -> None:
-        """`fd`: the pipe's reading end, which does not block. It stays the caller's to close."""
+    def __init__(self, fd: int, who: str, events: tuple[str, str], about_it: Mapping[str, int], on_gpu: bool) -> None:
+        """`fd`: the pipe's reading end, which does not block. It stays the caller's to close.
+
+        `who` begins each line of the log; `about_it` says the same to a program. `events`: a line, and lines dropped.
+        """
         self._fd = fd
-        self._slot = slot
-        self._incarnation = incarnation
+        self._who = who
+        self._events = events
+        self._about_it = about_it
         self._on_gpu = on_gpu
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._rest = b""
         self._second = 0
         self._budget = LINES_A_SECOND
         self._dropped = 0
+
+    @classmethod
+    def of_worker(cls, fd: int, slot: int, incarnation: int, on_gpu: bool) -> "Output":
+        events = "worker_output", "worker_output_dropped"
+        return cls(fd, f"slot {slot}", events, {"slot": slot, "incarnation": incarnation}, on_gpu)
+
+    @classmethod
+    def of_gateway(cls, fd: int, number: int) -> "Output":
+        events = "gateway_output", "gateway_output_dropped"
+        return cls(fd, f"gateway {number}", events, {"gateway": number}, on_gpu=False)
 
     def read(self) -> bool:
         """One piece a turn: a worker that prints without end must not hold the loop. False at the end of it all."""
@@ -51,7 +65,7 @@ class Output:
         return True
 
     def finish(self) -> tuple[str, ...]:
-        """The worker is gone: reads what it has left, and returns its last lines."""
+        """The process is gone: reads what it has left, and returns its last lines."""
         self.read()
         if self._rest:
             self._lines([self._rest])
@@ -67,6 +81,7 @@ class Output:
         logged, unlogged = lines[: self._budget], lines[self._budget :]
         self._budget -= len(logged)
         self._dropped += len(unlogged)
+        event, _ = self._events
         for position, line in enumerate((*logged, *unlogged[-TAIL_LINES:])):
             text = printable(line[:LINE_BYTES].decode(errors="replace").rstrip())
             noise = not text or is_noise(text, self._on_gpu)
@@ -74,13 +89,11 @@ class Output:
                 self._tail.append(text)
             if text and position < len(logged):
                 level = logging.DEBUG if noise else logging.INFO
-                log.log(level, "slot %d | %s", self._slot, text, extra=self._about("worker_output"))
+                log.log(level, "%s | %s", self._who, text, extra=about(event, **self._about_it))
 
     def _tell_dropped(self) -> None:
         if self._dropped:
-            extra = self._about("worker_output_dropped", self._dropped)
-            log.warning("slot %d | … %d more lines", self._slot, self._dropped, extra=extra)
+            _, event = self._events
+            extra = about(event, **self._about_it, count=self._dropped)
+            log.warning("%s | … %d more lines", self._who, self._dropped, extra=extra)
             self._dropped = 0
-
-    def _about(self, event: str, count: int | None = None) -> dict[str, object]:
-        return about(event, slot=self._slot, incarnation=self._incarnation, count=count)

@@ -211,7 +211,7 @@ class Supervisor:
             pidfd: int | None = os.pidfd_open(popen.pid)
         except OSError:
             pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `_tend` reaps
-        output = Output(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
+        output = Output.of_worker(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
         spawned = time.monotonic()
         process = Process(
             action.slot,

@@ -3,6 +3,10 @@
 Large bodies are received where the caller of the handler wants them: in shared memory. Knows no model and no job.
 """
 
+from pool.gateway.http.compression import compressed, decompressed
+from pool.gateway.http.connection import Handler
+from pool.gateway.http.limits import Limits
 from pool.gateway.http.message import Refused, Request, Response
+from pool.gateway.http.server import Server
 
-__all__ = ["Refused", "Request", "Response"]
+__all__ = ["Handler", "Limits", "Refused", "Request", "Response", "Server", "compressed", "decompressed"]

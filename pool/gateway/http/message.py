@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
@@ -38,11 +37,14 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """`headers`: without Content-Length, Connection and Date, which the server adds. `body`: sent one after another."""
+    """`headers`: without Content-Length, Connection and Date, which the server adds.
+
+    `body`: sent one after another; memoryviews are of bytes.
+    """
 
     status: int
     headers: Sequence[tuple[str, str]] = ()
-    body: Sequence[bytes | memoryview | NDArray[Any]] = ()
+    body: Sequence[bytes | memoryview] = ()
 
 
 class Refused(Exception):

@@ -1,0 +1,126 @@
+"""What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
+
+    admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
+    answer  decompressed ──► the protocol of the path ──► compressed
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pool import AsyncClient
+from pool.errors import PoolError
+from pool.gateway import json_text
+from pool.gateway.callers import Caller, Callers
+from pool.gateway.codes import retry_after
+from pool.gateway.hosts import Hosts
+from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
+
+__all__ = ["Application", "Spoken"]
+
+JSON = ("Content-Type", "application/json")
+OPEN = ("/v2/health/live", "/v2/health/ready")  # load balancers have no token, and learn nothing here
+WHAT = (
+    "a gateway of a TensorFlow worker pool: it answers below /v1 (TensorFlow Serving), /v2 (Open Inference Protocol)"
+    " and /metrics"
+)
+
+
+ROUTES = ("infer", "predict", "classify", "regress", "metadata", "ready", "live", "config", "stats", "metrics", "index")
+
+
+class Spoken(Protocol):
+    """One protocol."""
+
+    async def answer(self, request: Request, client: AsyncClient) -> Response: ...
+
+
+class Application:
+    """`protocols`: by the first part of the path. `count`: is told of each response its route, status and seconds."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        hosts: Hosts,
+        protocols: Mapping[str, Spoken],
+        limits: Limits,
+        count: Callable[[str, int, float], None] = lambda _route, _status, _seconds: None,
+    ) -> None:
+        self._callers = callers
+        self._hosts = hosts
+        self._protocols = protocols
+        self._limits = limits
+        self._count = count
+
+    def admit(self, request: Request) -> Caller | None:
+        """None for who needs no token."""
+        self._hosts.check(request)
+        if request.path in OPEN:
+            return None
+        caller = self._callers.of(request)
+        if caller.is_bound and request.path.startswith(("/v1/models/", "/v2/models/")):
+            name = request.segments()[2]
+            caller.check_model(name.partition(":")[0] if request.path.startswith("/v1") else name)
+        return caller
+
+    def place(self, caller: Caller | None, size_bytes: int) -> NDArray[np.uint8]:
+        if caller is not None:
+            with contextlib.suppress(PoolError):
+                return caller.memory(size_bytes)
+        return np.empty(size_bytes, np.uint8)
+
+    async def answer(self, request: Request, caller: Caller | None) -> Response:
+        began = time.monotonic()
+        status = 499  # as nginx has it for who has hung up
+        try:
+            protocol = self._protocols.get(request.path[1:].partition("/")[0])
+            if protocol is None:
+                raise Refused(404, f"nothing is at {request.path!r:.200}; this is {WHAT}")
+            await decompressed(request, self._limits.body_bytes)
+            self._check_json(request)
+            response = await self._asked(protocol, request, caller)
+            status = response.status
+            if (accepted := request.headers.get("accept-encoding")) is not None:
+                response = await compressed(response, accepted)
+            return response
+        except Refused as refused:
+            status = refused.status
+            raise
+        finally:
+            self._count(_route(request.path), status, time.monotonic() - began)
+
+    async def _asked(self, protocol: Spoken, request: Request, caller: Caller | None) -> Response:
+        if caller is None:
+            caller = self._callers.anybody
+        if request.method != "POST":
+            return await protocol.answer(request, caller.client)
+        size_bytes = len(request.body)
+        caller.begin(size_bytes)
+        try:
+            return await protocol.answer(request, caller.client)
+        finally:
+            caller.end(size_bytes)
+
+    def _check_json(self, request: Request) -> None:
+        text = request.headers.get("inference-header-content-length", "")
+        size_bytes = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else len(request.body)
+        if size_bytes > self._limits.json_bytes:
+            most = self._limits.json_bytes
+            raise Refused(413, f"the request has {size_bytes} bytes of JSON; at most {most} are read")
+
+    def refuse(self, request: Request | None, refused: Refused) -> Response:
+        del request  # both protocols say it alike
+        headers = [JSON, *retry_after(refused)]
+        if refused.status == 401:
+            headers.append(("WWW-Authenticate", "Bearer"))
+        return Response(refused.status, headers, (json_text.write({"error": refused.text}),))
+
+
+def _route(path: str) -> str:
+    """What is counted together: a few names, whatever is asked for."""
+    last = path.rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+    return last if last in ROUTES else "other"

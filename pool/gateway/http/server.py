@@ -1,0 +1,92 @@
+"""All connections of one process: their number, the bytes that they hold, and their time."""
+
+import asyncio
+import socket
+import ssl
+
+from pool.gateway.http.connection import Connection, Handler
+from pool.gateway.http.limits import Limits
+from pool.gateway.http.message import Refused
+
+__all__ = ["Server"]
+
+LOOK_S = 0.5  # how late an overdue connection may be ended
+BACKLOG = 1024
+HANDSHAKE_S = 10.0
+GOODBYE_S = 1.0  # which most clients never say
+
+
+class Server:
+    """REQUIRES a running event loop. `open` it, then `close` it."""
+
+    def __init__(self, handler: Handler, limits: Limits) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.stops = False
+        """Whether connections end with the response that is next."""
+        self._connections: set[Connection] = set()
+        self.held_bytes = 0
+        """Of requests that are read or answered."""
+        self._listening: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Takes the connections of a socket that is bound, which others may share."""
+        self._listening = await self.loop.create_server(
+            lambda: Connection(self),
+            sock=listening,
+            backlog=BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
+            ssl_shutdown_timeout=None if tls is None else GOODBYE_S,
+        )
+        self._look()
+
+    async def close(self) -> None:
+        """Takes no connection more. Those that are idle end at once, the others with their response, or in time."""
+        self.stops = True
+        if self._listening is not None:
+            self._listening.close()
+        for connection in [*self._connections]:
+            if connection.is_idle:
+                connection.end()
+        until = self.loop.time() + self.limits.stop_timeout_s
+        while self._connections and self.loop.time() < until:
+            await asyncio.sleep(0.02)
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in [*self._connections]:
+            connection.abort()
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    # --- what a connection tells --------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        """False where there are too many."""
+        if self.stops or len(self._connections) >= self.limits.connections:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def has(self, connection: Connection) -> bool:
+        return connection in self._connections
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more, or less, of bodies. Raises `Refused` where that is more than there may be."""
+        if size_bytes > 0 and self.held_bytes + size_bytes > self.limits.bodies_bytes:
+            raise Refused(503, "the gateway holds as many bytes of requests as it may", 1.0)
+        self.held_bytes += size_bytes
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        for connection in [*self._connections]:
+            if connection.deadline is not None and connection.deadline <= now:
+                connection.overdue()
+        self._timer = self.loop.call_later(LOOK_S, self._look)
