@@ -1,18 +1,20 @@
 """From what the pool tells, and what the gateway has counted, to the metrics of Prometheus."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from pool.gateway.families import FAMILIES, ROW_POWERS, TIME_POWERS, Family
 from pool.gateway.request_counts import Route
+from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.faults import Fault
-from pool.wire.records import Histogram, Metrics, ModelLoad, Slot, Status
+from pool.wire.records import Histogram, Metrics, ModelLoad, Slot, Status, VersionCounts
 
-__all__ = ["OUTCOMES", "PoolCollector"]
+__all__ = ["OUTCOMES", "PoolCollector", "text_of"]
 
 Labels = tuple[str, ...]
 
@@ -34,6 +36,8 @@ OUTCOMES = (
     Fault.STATEFUL_WORKER_LOST.value,
     Fault.WORKER_LOST.value,
 )
+EMPTY = Histogram((), 0.0)
+NOTHING = VersionCounts(None, {}, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 USUAL_CAUSES = ("CRASHED", "HUNG", "SIGABRT", "SIGKILL", "SIGSEGV", "SILENT", "SLOW")
 
 
@@ -85,6 +89,7 @@ class PoolCollector(Collector):
             self._add_slot(slot)
         for model in status.models:
             self._add_model(model, status.slots)
+            self._add_outcomes((model.model, _version(model.version)), {})
 
     def _add_slot(self, slot: Slot) -> None:
         labels = (str(slot.slot), slot.device)
@@ -97,6 +102,9 @@ class PoolCollector(Collector):
         self._set("pool_slot_restarts_total", labels, slot.restarts)
         for cause, deaths in {**dict.fromkeys(USUAL_CAUSES, 0), **slot.deaths}.items():
             self._set("pool_worker_deaths_total", (*labels, cause), deaths)
+        for name in slot.models if slot.state == "READY" else ():
+            version = version_of(name) if is_entry(name) else slot.versions.get(name)
+            self._add_version((model_of(name), _version(version)), NOTHING)
         for uuid, gpu in zip(slot.uuids, slot.gpus, strict=False):
             self._set("pool_slot_gpu_info", (*labels, uuid, slot.device_name), 1)
             self._set("pool_gpu_memory_used_bytes", (uuid,), gpu.used_bytes)
@@ -119,16 +127,22 @@ class PoolCollector(Collector):
         """Of a model that was served with one version, and then with several, both names may have counted the same."""
         for model in metrics.models:
             for counts in model.versions:
-                labels = (model.model, _version(counts.version if model.version is None else model.version))
-                for outcome, jobs in {**dict.fromkeys(OUTCOMES, 0), **counts.jobs}.items():
-                    self._add("pool_jobs_total", (*labels, outcome), jobs)
-                self._add_times("pool_job_duration_seconds", labels, counts.total)
-                self._add_times("pool_job_queue_seconds", labels, counts.queue)
-                self._add_times("pool_job_batch_wait_seconds", labels, counts.batch_wait)
-                self._add_times("pool_job_run_seconds", labels, counts.run)
-                self._add_buckets("pool_batch_rows", labels, _within(counts.batch_rows, ROW_POWERS))
+                version = _version(counts.version if model.version is None else model.version)
+                self._add_version((model.model, version), counts)
         for outcome, jobs in metrics.nameless.items():
             self._add("pool_jobs_total", ("", "", outcome), jobs)
+
+    def _add_version(self, labels: Labels, counts: VersionCounts) -> None:
+        self._add_outcomes(labels, counts.jobs)
+        self._add_times("pool_job_duration_seconds", labels, counts.total)
+        self._add_times("pool_job_queue_seconds", labels, counts.queue)
+        self._add_times("pool_job_batch_wait_seconds", labels, counts.batch_wait)
+        self._add_times("pool_job_run_seconds", labels, counts.run)
+        self._add_buckets("pool_batch_rows", labels, _within(counts.batch_rows, ROW_POWERS))
+
+    def _add_outcomes(self, labels: Labels, jobs: Mapping[str, int]) -> None:
+        for outcome, count in {**dict.fromkeys(OUTCOMES, 0), **jobs}.items():
+            self._add("pool_jobs_total", (*labels, outcome), count)
 
     def _add_route(self, route: Route) -> None:
         for code, requests in route.requests.items():
@@ -162,6 +176,11 @@ class PoolCollector(Collector):
         for labels, (counts, total) in self._histograms.get(family.name, {}).items():
             found.add_metric(labels, list(zip(names, accumulate(counts), strict=True)), total)
         return found
+
+
+def text_of(metrics: Metrics) -> str:
+    """As `/metrics` has it, without the gateway's own."""
+    return generate_latest(PoolCollector(metrics)).decode()
 
 
 def _version(version: int | None) -> str:

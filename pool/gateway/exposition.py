@@ -19,7 +19,7 @@ from pool.gateway.http import Request, Response
 from pool.gateway.request_counts import RequestCounts
 from pool.wire.records import Metrics
 
-__all__ = ["PATHS", "Exposition", "text_of"]
+__all__ = ["PATHS", "Exposition"]
 
 log = logging.getLogger("pool.gateway")
 
@@ -59,16 +59,11 @@ class Exposition:
         return asked.result() if asked.done() and not asked.cancelled() and asked.exception() is None else None
 
 
-def text_of(metrics: Metrics) -> str:
-    """As `/metrics` has it, without the gateway's own."""
-    return generate_latest(PoolCollector(metrics)).decode()
-
-
 def _text(collector: PoolCollector, accept: str) -> tuple[str, bytes]:
     """In the format that was asked for; the usual one where none of them was."""
     try:
         encode, content_type = choose_encoder(accept)
-    except ValueError:  # a version that is no number
+    except (ValueError, TypeError):  # a version that is no number
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     return content_type, encode(collector)
 

@@ -30,7 +30,7 @@ MODEL, SLOT = ("model", "version"), ("slot", "device")
 FAMILIES: Mapping[str, Family] = _named(
     (
         Family("pool_up", "gauge", (), "Whether the pool answered: 1 or 0. With 0 all else but requests is missing."),
-        Family("pool_info", "gauge", ("release", "instance", "endpoint"), "Always 1: which pool it is."),
+        Family("pool_info", "gauge", ("release", "id", "endpoint"), "Always 1: which pool it is."),
         Family("pool_uptime_seconds", "gauge", (), "Since the pool's start, from which all counters count."),
         Family("pool_state", "gauge", ("state",), "1 for the state of the pool as a whole, 0 for the others."),
         Family("pool_restart_needed", "gauge", (), "1 if the installed files are of another release than the pool."),

@@ -32,7 +32,7 @@ TIMES = 40  # buckets: at most 2^n µs
 MICROSECONDS = 1e6 * (1 - 1e-9)  # as the pool's: what lasts exactly 2^n µs is in the bucket that ends there
 
 # In cells of 8 bytes: which layout it is, then the sections. A section: whether it was ever used; then by route the
-# requests by code, those with another one, the requests by time, and the sum of their times in nanoseconds.
+# requests by code, those with another one, the requests by time, and the sum of their times in microseconds.
 TIMES_AT = len(CODES) + 1
 SUM_AT = TIMES_AT + TIMES
 ROUTE_CELLS = SUM_AT + 1
@@ -79,7 +79,7 @@ class RequestCounts:
         cells[start + (codes[status] if status in codes else len(CODES))] += 1
         bucket = int(seconds * MICROSECONDS).bit_length()
         cells[start + TIMES_AT + (bucket if bucket < TIMES else TIMES - 1)] += 1
-        cells[start + SUM_AT] += int(seconds * 1e9)
+        cells[start + SUM_AT] += int(seconds * 1e6)
 
     def routes(self) -> Iterator[Route]:
         """Of all processes: those that were asked for at least once."""
@@ -91,7 +91,7 @@ class RequestCounts:
         for place, name in enumerate(ROUTES):
             found = sums[place * ROUTE_CELLS : (place + 1) * ROUTE_CELLS]
             codes = dict(zip((*map(str, CODES), OTHER), found, strict=False))
-            times = Histogram(tuple(found[TIMES_AT:SUM_AT]), found[SUM_AT] / 1e9)
+            times = Histogram(tuple(found[TIMES_AT:SUM_AT]), found[SUM_AT] / 1e6)
             if any(codes.values()):
                 yield Route(name, {code: count for code, count in codes.items() if count}, times)
 
