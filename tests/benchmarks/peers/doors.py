@@ -20,7 +20,11 @@ from pool import Client
 __all__ = ["doors"]
 
 CONNECTIONS = {"mlp": 64, "image": 16}
-AIMED = {("mosec", "mlp"): "gateway_mosec", ("litserve", "mlp"): "gateway_litserve", ("mosec", "image"): "gateway_image"}
+AIMED = {
+    ("mosec", "mlp"): "gateway_mosec",
+    ("litserve", "mlp"): "gateway_litserve",
+    ("mosec", "image"): "gateway_image",
+}
 MAY_COST_S = 0.3e-3
 WHY = (NotInstalled, NotServing, Ended, wrk.WrkFailed, WrongAnswer)
 
