@@ -14,7 +14,7 @@ from pool.client.waits import LOOK_S, not_ready, until_ready, until_updated
 from pool.wire.codec import Plain
 
 if TYPE_CHECKING:
-    from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, Restarted, SlotHistory, Status
+    from pool.wire.records import Changes, JobHistory, LogLines, Metrics, Model, Recent, Restarted, SlotHistory, Status
 
 __all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain"]
 
@@ -37,6 +37,14 @@ class Questions(ABC):
     def status(self) -> "Status":
         """What `pool status` shows."""
         return self._status(math.inf)
+
+    def metrics(self) -> "Metrics":
+        """What `pool metrics` shows: the status, and all that was counted since the pool's start."""
+        return self._metrics(math.inf)
+
+    def _metrics(self, within_s: float) -> "Metrics":
+        found: Metrics = self._ask(_records().Metrics, "metrics", within_s=within_s)
+        return found
 
     def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures."""

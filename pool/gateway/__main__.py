@@ -11,7 +11,7 @@ from pool.wire.lifeline import die_with_parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="pool.gateway", description="One process of a gateway.")
-    for name in ("--number", "--link-fd", "--settings-fd", "--socket-fd", "--parent"):
+    for name in ("--number", "--link-fd", "--settings-fd", "--socket-fd", "--counts-fd", "--parent"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args()
     try:
@@ -26,7 +26,7 @@ def main() -> None:
     link.setblocking(False)
     from pool.gateway.main import run  # after the first act: it takes a while
 
-    run(settings, listener, link)
+    run(settings, listener, link, counts_fd=given.counts_fd)
 
 
 if __name__ == "__main__":

@@ -535,6 +535,9 @@ class Service:
             "call_bytes": self._front.call_bytes,
             "chunk_bytes": self._machine.backlog.record_bytes,
             "lent_bytes": self._shared_memory.lent_bytes,
+            "segments": self._shared_memory.segments,
+            "lendable_bytes": self._shared_memory.most_bytes,
+            "clients": self._front.clients,
             "dropped": dict(self._back.dropped),
             **self._reconciler.status(),
         }
