@@ -72,7 +72,7 @@ class AsyncQuestions:
     async def load(
         self,
         model: str,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] = "",
         *,
         wait: bool = True,
         timeout: float = TIMEOUT_S,

@@ -11,7 +11,9 @@ from pool.gateway.callers import Callers
 from pool.gateway.exposition import PATHS, Exposition
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
+from pool.gateway.inference import Inference
 from pool.gateway.request_counts import RequestCounts
+from pool.gateway.serving import Serving
 from pool.wire.gateway import GatewaySettings
 
 __all__ = ["serve"]
@@ -48,9 +50,9 @@ async def serve(
 
 def _protocols(settings: GatewaySettings, requests: RequestCounts) -> dict[str, Spoken]:
     """By the first part of the path."""
-    del settings
     exposition = Exposition(requests)
-    return {path.split("/")[1]: exposition for path in PATHS}
+    told = {path.split("/")[1]: exposition for path in PATHS}
+    return {"v1": Serving(), "v2": Inference(repository=settings.repository_control), **told}
 
 
 def _limits(settings: GatewaySettings) -> Limits:

@@ -229,11 +229,12 @@ def _signature(info: ModelInfo, model: Model, name: str) -> dict[str, Any]:
         "batchable": model.batchable(name, None),
         "rows": model.rows_told(name),
         "amiss": info.amiss.get(name),
+        "method_name": signature.method_name,
     }
 
 
 def _specs(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     return {
-        name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
+        name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape), "name": spec.name}
         for name, spec in specs.items()
     }

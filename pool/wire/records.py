@@ -331,16 +331,22 @@ class Decision(Record):
 
 @dataclass(frozen=True, slots=True)
 class Tensor(TensorSpec, Record):
-    """What an input takes, or an output gives: -1 is any size, and a `shape` of None any shape."""
+    """What an input takes, or an output gives: -1 is any size, and a `shape` of None any shape.
+
+    `name`: of the tensor in the model's graph.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureInfo(Record):
+    """`method_name`: which of TensorFlow Serving's methods it is made for."""
+
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
     batchable: bool
     rows: str
     amiss: str | None
+    method_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
