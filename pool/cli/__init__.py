@@ -26,7 +26,7 @@ KEPT = "\n\t"  # an error may have several lines
 _COMMANDS = (
     *("init", "start", "stop", "wait", "health", "status", "top", "logs", "models", "placement", "devices", "submit"),
     *("restart", "drain", "undrain", "reload", "load", "unload"),
-    *("check", "doctor", "explain", "bench", "demo", "systemd", "completion", "help"),
+    *("check", "doctor", "explain", "bench", "demo", "gateway", "systemd", "completion", "help"),
 )
 _FILES = {"unload": "load", "undrain": "drain", "wait": "health"}  # where it is not of the command's name
 

@@ -54,6 +54,8 @@ _path_of = TypeAdapter(SomePath)
 def _tokens(value: object, info: ValidationInfo) -> TokensFile | None:
     if value == "off":
         return None
+    if isinstance(value, TokensFile):  # of a section that is made from another one
+        return value
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise ValueError(f'{value!r} is not a path; write "off", or the path of a file such as "tokens"')
     path = _path_of.validate_python(value, context=info.context)
@@ -158,7 +160,7 @@ class GatewaySection(Section):
                 raise AtKey(one, f"is set without `{other}`; write both, or neither")
         if self.certificate is not None and self.key is not None:
             try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password=_no_password)
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, _no_password)
             except OSError as error:  # of ssl, too
                 why = error.strerror or error
                 right = "write PEM files that belong together, and a key without a password"

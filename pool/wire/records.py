@@ -4,6 +4,7 @@
        │                  └─ replacement, standby,        └──── scheduling ──► ModelLoad
        ├── models ──► ModelLoad    leaving ──► Beside
        ├── rolling_update, versions, failover, queue   Changes ── changes ──► Change
+       ├── gateway ── processes ──► GatewayProcess
        │                                               Recent ─── jobs ─────► JobSummary
                                                           └────── deaths ───► Death
     JobHistory, SlotHistory ── crash_reports ──► CrashReport
@@ -32,6 +33,8 @@ __all__ = [
     "Decision",
     "Failover",
     "Feed",
+    "Gateway",
+    "GatewayProcess",
     "GpuUse",
     "JobHistory",
     "JobSummary",
@@ -215,6 +218,24 @@ class ModelLoad(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayProcess(Record):
+    number: int
+    pid: int | None
+    incarnation: int
+    state: str
+    restarts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway(Record):
+    """Where it answers, and the processes that share the socket."""
+
+    url: str
+    processes: tuple[GatewayProcess, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Status(Record):
     """What runs where, now."""
 
@@ -239,6 +260,7 @@ class Status(Record):
     queue: Queue
     models: tuple[ModelLoad, ...]
     answered: Mapping[str, int]
+    gateway: Gateway | None = None
 
     def _repr_html_(self) -> str:
         """For a notebook."""
