@@ -2,44 +2,35 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pool import AsyncClient
 from pool.gateway.http import Refused, Request
+from pool.wire.gateway import ClientRules, GatewaySettings
 
-__all__ = ["Caller", "Callers", "Rights"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rights:
-    """Of one name, in one process. None: as the pool says. `rate`: jobs a second, `max_bytes`: of open requests."""
-
-    models: frozenset[str] | None = None
-    rate: float | None = None
-    max_jobs: int | None = None
-    max_bytes: int | None = None
+__all__ = ["Caller", "Callers"]
 
 
 class Caller:
     """One client of the pool, and its accounts here."""
 
-    def __init__(self, name: str, client: AsyncClient, rights: Rights) -> None:
-        self.name = name
+    def __init__(self, client: AsyncClient, rules: ClientRules) -> None:
+        """`rules`: of this process."""
         self.client = client
-        self._rights = rights
+        self.name = rules.name
+        self._rules = rules
         self._jobs = 0
         self._bytes = 0
-        self._tokens = self._most = max(1.0, rights.rate or 0.0)  # a second's worth may come at once
+        self._tokens = self._most = max(1.0, rules.rate or 0.0)  # a second's worth may come at once
         self._filled_at = time.monotonic()
 
     @property
     def is_bound(self) -> bool:
         """Whether there are models that it may not use."""
-        return self._rights.models is not None
+        return self._rules.models is not None
 
     def memory(self, size_bytes: int) -> NDArray[np.uint8]:
         """For a body: lent by the pool, if there is some."""
@@ -47,23 +38,23 @@ class Caller:
 
     def check_model(self, model: str) -> None:
         """Raises `Refused`."""
-        if self._rights.models is not None and model not in self._rights.models:
+        if self._rules.models is not None and model not in self._rules.models:
             raise Refused(403, f"{self.name} may not use model {model}")
 
     def begin(self, size_bytes: int) -> None:
         """A job more. Raises `Refused` (429) at a bound of its own. Every `begin` has an `end`."""
-        rights = self._rights
-        if rights.max_jobs is not None and self._jobs >= rights.max_jobs:
+        rules = self._rules
+        if rules.max_jobs is not None and self._jobs >= rules.max_jobs:
             raise Refused(429, f"{self.name} has {self._jobs} jobs open, as many as it may have", 1.0)
-        if rights.max_bytes is not None and self._bytes + size_bytes > rights.max_bytes:
-            raise Refused(429, f"{self.name} may have {rights.max_bytes} bytes of open requests", 1.0)
-        if rights.rate is not None:
+        if rules.max_bytes is not None and self._bytes + size_bytes > rules.max_bytes:
+            raise Refused(429, f"{self.name} may have {rules.max_bytes} bytes of open requests", 1.0)
+        if rules.rate is not None:
             now = time.monotonic()
-            self._tokens = min(self._most, self._tokens + (now - self._filled_at) * rights.rate)
+            self._tokens = min(self._most, self._tokens + (now - self._filled_at) * rules.rate)
             self._filled_at = now
             if self._tokens < 1.0:
-                wait_s = (1.0 - self._tokens) / rights.rate
-                raise Refused(429, f"{self.name} may send {rights.rate:g} jobs a second", wait_s)
+                wait_s = (1.0 - self._tokens) / rules.rate
+                raise Refused(429, f"{self.name} may send {rules.rate:g} jobs a second", wait_s)
             self._tokens -= 1.0
         self._jobs += 1
         self._bytes += size_bytes
@@ -74,27 +65,22 @@ class Caller:
 
 
 class Callers:
-    def __init__(self, endpoint: str | None, tokens: Mapping[str, str] | None, rights: Mapping[str, Rights]) -> None:
-        """`tokens`: names by the SHA-256 of their token, in hexadecimal digits; None where nobody needs one.
-
-        `rights`: by name.
-        """
-        self._endpoint = endpoint
-        self._tokens = tokens
-        self._rights = rights
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._names = None if settings.tokens is None else {each.digest: each.name for each in settings.tokens}
         self._callers: dict[str, Caller] = {}
-        self.anybody = Caller("anybody", AsyncClient(endpoint), Rights())
+        self.anybody = Caller(AsyncClient(settings.endpoint), ClientRules("anybody"))
         """Who needs no token."""
 
     def of(self, request: Request) -> Caller:
         """Raises `Refused` (401) for who shows no token, or one that is not known."""
-        if self._tokens is None:
+        if self._names is None:
             return self.anybody
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise Refused(401, "a token is needed; send the header Authorization: Bearer TOKEN")
         # Of a random token, as these are, its digest tells nothing, nor how long it took to find it.
-        name = self._tokens.get(hashlib.sha256(token.strip().encode("latin-1", "replace")).hexdigest())
+        name = self._names.get(hashlib.sha256(token.strip().encode("latin-1", "replace")).digest())
         if name is None:
             raise Refused(401, "the token is not known here")
         return self._callers.get(name) or self._named(name)
@@ -104,5 +90,16 @@ class Callers:
             await caller.client.close()
 
     def _named(self, name: str) -> Caller:
-        caller = self._callers[name] = Caller(name, AsyncClient(self._endpoint), self._rights.get(name, Rights()))
+        rules = _share(self._settings.rules(name), self._settings.processes)
+        caller = self._callers[name] = Caller(AsyncClient(self._settings.endpoint), rules)
         return caller
+
+
+def _share(rules: ClientRules, processes: int) -> ClientRules:
+    """Of one process: all of them together allow no more than the rules, but that each allows one job at a time."""
+    return replace(
+        rules,
+        rate=None if rules.rate is None else rules.rate / processes,
+        max_jobs=None if rules.max_jobs is None else max(1, rules.max_jobs // processes),
+        max_bytes=None if rules.max_bytes is None else rules.max_bytes // processes,
+    )

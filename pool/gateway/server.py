@@ -1,40 +1,79 @@
-"""Stands in for the gateway's server: it says that it lives, to who may ask."""
+"""One gateway process at work: what is asked of it until it is told to stop."""
 
 import asyncio
-import contextlib
-import hashlib
+import resource
 import socket
+import ssl
 from collections.abc import Callable
 
-from pool.gateway.settings import GatewaySettings
+from pool.gateway.app import Application, Spoken
+from pool.gateway.callers import Callers
+from pool.gateway.hosts import Hosts
+from pool.gateway.http import Limits, Server
+from pool.wire.gateway import GatewaySettings
 
 __all__ = ["serve"]
+
+SPARE_DESCRIPTORS = 64  # beside the connections: the pool's sockets and segments, the log, threads
+BODIES = 16  # of the largest size at one time
 
 
 async def serve(
     settings: GatewaySettings, listening: socket.socket, stops: asyncio.Event, on_ready: Callable[[], None]
 ) -> None:
     """Takes the connections of a socket that is bound until `stops` is set; then what is open may end in its time."""
-    digests = None if settings.tokens is None else {token.digest for token in settings.tokens}
-    open_now: set[asyncio.Task[None]] = set()
+    limits = _limits(settings)
+    _make_room(limits.connections)
+    callers = Callers(settings)
+    server = Server(Application(callers, _hosts(settings), _protocols(settings), limits), limits)
+    try:
+        await server.open(listening, _tls(settings))
+        on_ready()
+        await stops.wait()
+        await server.close()
+    finally:
+        await callers.close()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        open_now.add(task)
-        task.add_done_callback(open_now.discard)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            request = await reader.readuntil(b"\r\n\r\n")
-            given = request.partition(b"Authorization: Bearer ")[2].partition(b"\r\n")[0]
-            known = digests is None or hashlib.sha256(given).digest() in digests
-            status = "200 OK" if known else "401 Unauthorized"
-            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-            await writer.drain()
-            writer.close()
 
-    server = await asyncio.start_server(answer, sock=listening)
-    on_ready()
-    await stops.wait()
-    server.close()
-    if open_now:
-        await asyncio.wait(open_now, timeout=settings.drain_timeout_s)
+def _protocols(settings: GatewaySettings) -> dict[str, Spoken]:
+    """By the first part of the path."""
+    del settings
+    return {}
+
+
+def _limits(settings: GatewaySettings) -> Limits:
+    """Of this process: what is for all of them is divided."""
+    of_all, processes = settings.limits, settings.processes
+    return Limits(
+        head_bytes=of_all.max_headers_bytes,
+        body_bytes=of_all.max_body_bytes,
+        json_bytes=of_all.max_json_bytes,
+        bodies_bytes=max(of_all.max_body_bytes, BODIES * of_all.max_body_bytes // processes),
+        connections=max(1, of_all.max_connections // processes),
+        read_timeout_s=of_all.read_timeout_s,
+        idle_timeout_s=of_all.idle_timeout_s,
+        stop_timeout_s=settings.drain_timeout_s,
+    )
+
+
+def _hosts(settings: GatewaySettings) -> Hosts:
+    return Hosts((settings.listen.rpartition(":")[0].strip("[]"), *settings.hosts), settings.origins)
+
+
+def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
+    if settings.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(settings.certificate, settings.key)
+    return context
+
+
+def _make_room(connections: int) -> None:
+    """Descriptors for all of them, as far as this process may have so many."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_DESCRIPTORS
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

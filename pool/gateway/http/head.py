@@ -28,12 +28,13 @@ class Head:
 class HeadReader:
     """Of one request. After `read` it reads a body in chunks, if there is one."""
 
-    __slots__ = ("_body", "_headers", "_heads", "_most_bytes", "_parser", "_target", "is_complete")
+    __slots__ = ("_body", "_headers", "_heads", "_keeps_alive", "_most_bytes", "_parser", "_target", "is_complete")
 
     def __init__(self) -> None:
         self._headers: dict[str, str] = {}
         self._target = b""
         self._heads = 0
+        self._keeps_alive = False
         self._body = bytearray()
         self._most_bytes = 0
         self.is_complete = False
@@ -69,7 +70,7 @@ class HeadReader:
         expects = headers.get("expect", "").lower() == "100-continue" and not is_old
         method = parser.get_method().decode("latin-1")
         request = Request(method, path, query, headers)
-        return Head(request, size_bytes, parser.should_keep_alive(), expects, is_old)
+        return Head(request, size_bytes, self._keeps_alive, expects, is_old)
 
     def read_chunks(self, data: bytes, most_bytes: int) -> bytearray | None:
         """The body, once it is whole. Raises `Refused`."""
@@ -98,6 +99,7 @@ class HeadReader:
 
     def on_headers_complete(self) -> None:
         self._heads += 1
+        self._keeps_alive = self._parser.should_keep_alive()  # which the parser forgets
 
     def on_body(self, data: bytes) -> None:
         if not self.is_complete and len(self._body) <= self._most_bytes:

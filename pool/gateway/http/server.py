@@ -12,6 +12,8 @@ __all__ = ["Server"]
 
 LOOK_S = 0.5  # how late an overdue connection may be ended
 BACKLOG = 1024
+HANDSHAKE_S = 10.0
+GOODBYE_S = 1.0  # which most clients never say
 
 
 class Server:
@@ -24,14 +26,20 @@ class Server:
         self.stops = False
         """Whether connections end with the response that is next."""
         self._connections: set[Connection] = set()
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Of requests that are read or answered."""
         self._listening: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Takes the connections of a socket that is bound, which others may share."""
         self._listening = await self.loop.create_server(
-            lambda: Connection(self), sock=listening, ssl=tls, backlog=BACKLOG
+            lambda: Connection(self),
+            sock=listening,
+            backlog=BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
+            ssl_shutdown_timeout=None if tls is None else GOODBYE_S,
         )
         self._look()
 
@@ -51,6 +59,10 @@ class Server:
         for connection in [*self._connections]:
             connection.abort()
 
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
     # --- what a connection tells --------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
@@ -68,9 +80,9 @@ class Server:
 
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, of bodies. Raises `Refused` where that is more than there may be."""
-        if size_bytes > 0 and self._held_bytes + size_bytes > self.limits.bodies_bytes:
+        if size_bytes > 0 and self.held_bytes + size_bytes > self.limits.bodies_bytes:
             raise Refused(503, "the gateway holds as many bytes of requests as it may", 1.0)
-        self._held_bytes += size_bytes
+        self.held_bytes += size_bytes
 
     def _look(self) -> None:
         now = self.loop.time()

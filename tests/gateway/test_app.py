@@ -1,0 +1,68 @@
+"""What every request passes, whatever protocol it is of."""
+
+import hashlib
+
+import pytest
+import requests
+
+from gateway.running import Gateway, gateway
+from pool import AsyncClient
+from pool.gateway.callers import Caller, Callers
+from pool.gateway.http import Refused, Request
+from pool.wire.gateway import ClientRules, GatewaySettings, Token
+from support.pool_process import PoolProcess
+
+
+def test_a_path_of_no_protocol_says_which_there_are(door: Gateway) -> None:
+    answer = requests.get(f"{door.url}/", timeout=20)
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"] == "application/json"
+    assert "/v1 (TensorFlow Serving)" in answer.json()["error"]
+
+
+def test_a_page_that_calls_this_address_by_its_own_name_is_refused(door: Gateway) -> None:
+    for headers, status in (({"Host": "evil.example"}, 421), ({"Origin": "http://evil.example"}, 403)):
+        assert requests.get(f"{door.url}/v2", headers=headers, timeout=20).status_code == status
+
+
+def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
+    token = Token("alice", hashlib.sha256(b"secret").digest())
+    with gateway(pool.endpoint, tokens=(token,), clients=(ClientRules("alice", models=("echo",)),)) as door:
+        for header in (None, "Bearer wrong", "Basic secret", "Bearer", "Bearer sécret", "secret"):
+            headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+            answer = requests.get(f"{door.url}/v2/models/echo", headers=headers, timeout=20)
+            assert answer.status_code == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+        with_token = {"Authorization": "Bearer secret"}
+        assert requests.get(f"{door.url}/v2/models/counter", headers=with_token, timeout=20).status_code == 403
+        assert requests.get(f"{door.url}/v1/models/counter:predict", headers=with_token, timeout=20).status_code == 403
+        assert requests.get(f"{door.url}/nothing", headers=with_token, timeout=20).status_code == 404
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_tokens_have_bounds_of_their_own(processes: int) -> None:
+    rules = ClientRules("alice", rate=0.001 * processes, max_jobs=2 * processes, max_bytes=100 * processes)
+    tokens = (Token("alice", hashlib.sha256(b"secret").digest()),)
+    settings = GatewaySettings("ipc:///nowhere", "127.0.0.1:1", processes=processes, tokens=tokens, clients=(rules,))
+    caller = Callers(settings).of(Request("POST", "/", headers={"authorization": "bearer secret"}))
+    with pytest.raises(Refused, match="100 bytes") as refused:
+        caller.begin(101)
+    assert refused.value.status == 429
+    caller.begin(10)
+    assert refused.value.retry_after_s == 1.0
+    with pytest.raises(Refused, match=r"0\.001 jobs a second") as refused:
+        caller.begin(10)
+    assert refused.value.retry_after_s is not None
+    assert refused.value.retry_after_s > 900
+    caller.end(10)
+
+
+def test_open_jobs_have_a_bound() -> None:
+    caller = Caller(AsyncClient("ipc:///nowhere"), ClientRules("alice", max_jobs=2))
+    caller.begin(10)
+    caller.begin(10)
+    with pytest.raises(Refused, match="2 jobs open") as refused:
+        caller.begin(10)
+    assert refused.value.status == 429
+    caller.end(10)
+    caller.begin(10)
