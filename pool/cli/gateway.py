@@ -123,9 +123,7 @@ def _serve_together(settings: GatewaySettings, listener: socket.socket) -> None:
     signals: deque[str] = deque()
     over: list[bool] = []
     with SignalPipe(signals) as pipe, closing(Loop(Watch(), Alarms())) as loop:
-        gateways = Gateways(
-            settings, listener, os.environ, loop, lambda: _tell_ready(gateways.url, settings.endpoint)
-        )
+        gateways = Gateways(settings, listener, os.environ, loop, lambda: _tell_ready(gateways.url, settings.endpoint))
 
         def heed() -> None:
             pipe.drain()
