@@ -9,6 +9,7 @@ __all__ = [
     "ALL_AT_ONCE",
     "ARRAY",
     "BOUT_WAYS",
+    "GATEWAY",
     "KILLED",
     "LENT",
     "MANY",
@@ -24,6 +25,7 @@ __all__ = [
 RUN, SUBMIT, MAP, MANY = "client.run", "client.submit", "client.map", "client.submit_many"
 ARRAY, LENT = "client.map of an array", "client.submit from client.empty"
 RUN_64, RUN_64_FROM_EMPTY = "client.run, 64 MiB", "client.run from client.empty, 64 MiB"
+GATEWAY = "the gateway under wrk"
 ALL_AT_ONCE, KILLED = "4 at once, in total", "killed to answer"
 
 BOUT_WAYS = {"mlp": (SUBMIT, MAP), "image": (MAP,), "cnn": (MAP,), "guesslang": (MAP,)}
@@ -84,6 +86,10 @@ AIMS = {
         Aim("loop", "mlp, one client, 256 in flight", MAP, "a loop of Session.run", 10.0, False),
         Aim("map", MAPPED, ARRAY, "the callable at the same batch size", 0.5, False),
         Aim("image_mosec", "image, one client", MAP, "mosec under wrk", 8.0, False),
+        Aim("gateway_mosec", "mlp, HTTP, 64 connections", GATEWAY, "mosec under wrk", 0.7, False),
+        Aim("gateway_litserve", "mlp, HTTP, 64 connections", GATEWAY, "LitServe under wrk", 10.0, False),
+        Aim("gateway_image", "image, HTTP, 16 connections", GATEWAY, "mosec under wrk", 2.0, False),
+        Aim("gateway_alone", "mlp, HTTP, one connection, p50", GATEWAY, "(client.run + 0.3 ms)", 1.0, True),
         Aim("image_callable", "image, one client", MAP, "the faster callable (batch 1 or the pool's)", 0.6, False),
         Aim("image_loop", "image, one client", SUBMIT, "a loop of Session.run", 2.0, False),
         Aim("echo64", "echo64, one job at a time", RUN_64, "one copy of 64 MiB", 1.5, True),

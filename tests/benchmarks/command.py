@@ -23,6 +23,7 @@ from benchmarks.cases import Case
 from benchmarks.models import make
 from benchmarks.ours import Ours, serving
 from benchmarks.peers.bouts import MODELS, bouts
+from benchmarks.peers.doors import doors
 from benchmarks.peers.environment import default_folder
 from benchmarks.peers.peers import PEERS
 from benchmarks.picture import draw
@@ -72,7 +73,9 @@ def _measure(run: Run, options: argparse.Namespace) -> None:
     run.settings["pool"] = f"{workers} workers"
     with serving(cases, workers) as client:
         measured(run, client, {name: SECTIONS[name] for name in options.sections})
-        bouts(run, client, options.peers, options.models, options.peers_env)
+        if not options.only_gateway:
+            bouts(run, client, options.peers, options.models, options.peers_env)
+        doors(run, client, options.peers, options.peers_env)
 
 
 def _best_workers(run: Run, cases: Sequence[Case]) -> int:
@@ -93,6 +96,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--models", type=_words(MODELS), default=list(MODELS), help=f"to measure peers with: {', '.join(MODELS)}"
     )
     parser.add_argument("--sections", type=_words(SECTIONS), default=list(SECTIONS), help=f"of {', '.join(SECTIONS)}")
+    parser.add_argument("--only-gateway", action="store_true", help="set no other way than the gateway against peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn; of wrk's whole ones")
     parser.add_argument("--workers", type=int, default=0, help="of the pool; 0: one or two, by a probe")

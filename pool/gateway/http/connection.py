@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pool.gateway.http.answers import head_of
-from pool.gateway.http.head import Head, HeadReader
+from pool.gateway.http.head import Head, HeadReader, read_head
 from pool.gateway.http.message import Refused, Request, Response
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read_head(self) -> None:
         if not self._scanned:
             self.deadline = self._now() + self._limits.read_timeout_s
-            while self._filled >= 2 and self._buffer[:2] == b"\r\n":  # as old clients send after a body
+            while self._filled >= 2 and self._buffer.startswith(b"\r\n"):  # as old clients send after a body
                 self._drop(2)
         end = self._buffer.find(b"\r\n\r\n", max(0, self._scanned - 3), self._filled)
         self._scanned = self._filled
@@ -145,11 +145,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._filled == len(self._buffer):
                 self._refuse(Refused(431, f"the request's head is larger than {len(self._buffer)} bytes"))
             return
-        self._reader = HeadReader()
         try:
-            self._head = head = self._reader.read(bytes(memoryview(self._buffer)[: end + 4]))
+            self._head, self._reader = read_head(bytes(memoryview(self._buffer)[: end + 4]))
             self._drop(end + 4)
-            self._begin(head)
+            self._begin(self._head)
         except Refused as refused:
             self._refuse(refused)
         except Exception:

@@ -2,14 +2,16 @@
 ways is refused.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import httptools
 
 from pool.gateway.http.message import Refused, Request
 
-__all__ = ["Head", "HeadReader"]
+__all__ = ["Head", "HeadReader", "read_head"]
 
+KEPT, KEPT_BYTES = 256, 2048
 MALFORMED = "the request is not HTTP"
 
 
@@ -23,6 +25,34 @@ class Head:
     expects_continue: bool
     is_old: bool
     """HTTP/1.0: a connection that stays open is the exception there, and has to be said."""
+
+    def again(self) -> "Head":
+        """For another request of the same words."""
+        asked = self.request
+        request = Request(asked.method, asked.path, asked.query, asked.headers)
+        return Head(request, self.size_bytes, self.keeps_alive, self.expects_continue, self.is_old)
+
+
+_known: OrderedDict[bytes, Head] = OrderedDict()
+
+
+def read_head(head: bytes) -> tuple[Head, "HeadReader | None"]:
+    """`head`: up to the empty line and with it. The reader is for a body in chunks. Raises `Refused`.
+
+    Clients that keep their connection send the same head again and again: those of late are read once.
+    """
+    if (known := _known.get(head)) is not None:
+        _known.move_to_end(head)
+        return known.again(), None
+    reader = HeadReader()
+    found = reader.read(head)
+    if found.size_bytes is None:
+        return found, reader
+    if len(head) <= KEPT_BYTES:
+        _known[head] = found.again()
+        if len(_known) > KEPT:
+            _known.popitem(last=False)
+    return found, None
 
 
 class HeadReader:

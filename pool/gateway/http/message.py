@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 __all__ = ["Refused", "Request", "Response"]
 
 
+NOTHING: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+
 @dataclass(slots=True)
 class Request:
     """`method`: upper case. `path`: as it came, percent-encoded, without the query; `query`: likewise, "" if none.
@@ -22,7 +25,7 @@ class Request:
     path: str
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: "NDArray[np.uint8]" = field(default_factory=lambda: np.empty(0, np.uint8))
+    body: NDArray[np.uint8] = field(default_factory=lambda: NOTHING)
 
     def segments(self) -> list[str]:
         """The path's parts, each percent-decoded: "/v1/models/a%2Fb" → ["v1", "models", "a/b"].

@@ -16,7 +16,7 @@ from benchmarks.peers.server import NotServing, Server
 from benchmarks.run import Run
 from pool import Client
 
-__all__ = ["MODELS", "bouts"]
+__all__ = ["MODELS", "begun", "bouts", "probe"]
 
 MODELS = ("mlp", "image", "cnn", "guesslang")
 AIMED = {("mosec", "mlp"): ("submit_mosec", "map_mosec"), ("mosec", "image"): ("image_mosec",)}
@@ -59,11 +59,8 @@ def _bout(run: Run, client: Client, peer: Peer, python: Path, model: str) -> Non
     turns = run.references[model].turns
     folder = run.folder / f"{peer.name}-{model}"
     folder.mkdir()
-
-    def begin(setting: Setting) -> Server:
-        return start(peer, setting, python, turns, run.files(model), folder)
-
-    probed = _probe(run, peer, model, begin)
+    begin = begun(run, peer, python, model, folder)
+    probed = probe(run, peer, model, begin)
     setting, in_flight = probed.best()
     run.settings[f"{model}, {peer.name}"] = f"{setting}, {in_flight} in flight"
     server = begin(setting)
@@ -83,6 +80,12 @@ def _bout(run: Run, client: Client, peer: Peer, python: Path, model: str) -> Non
         server.end()
     if (peer.name, model) == CROWDED:
         _crowd(run, client, begin, probed.best_at(CROWD))
+
+
+def begun(run: Run, peer: Peer, python: Path, model: str, folder: Path) -> Callable[[Setting], Server]:
+    """Starts the peer with a setting."""
+    turns = run.references[model].turns
+    return lambda setting: start(peer, setting, python, turns, run.files(model), folder)
 
 
 def _crowd(run: Run, client: Client, begin: Callable[[Setting], Server], setting: Setting) -> None:
@@ -119,7 +122,9 @@ class Probed:
         return self.settings[max(of_those, key=lambda number: of_those[number])]
 
 
-def _probe(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server]) -> Probed:
+def probe(
+    run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server], flights: Sequence[int] = IN_FLIGHT
+) -> Probed:
     """Raises what the first setting raised, where none works with all that are tried in flight."""
     rates: dict[tuple[int, int], float] = {}
     failure: Exception | None = None
@@ -131,7 +136,7 @@ def _probe(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server])
             failure = failure or error  # the first is the most telling
             continue
         try:
-            rates.update({(number, in_flight): server.rate(in_flight, PROBE_S) for in_flight in IN_FLIGHT})
+            rates.update({(number, in_flight): server.rate(in_flight, PROBE_S) for in_flight in flights})
         except WHY as error:
             failure = failure or error
         finally:

@@ -55,11 +55,15 @@ class HttpServer:
         headers: Mapping[str, str],
         turns: Turns,
         folder: Path,
+        before: bytes = b"",
     ) -> None:
-        """Returns once it has given the right answers. Raises `NotServing`, `WrongAnswer`."""
+        """Returns once it has given the right answers. `before`: what stands before each row in a body.
+
+        Raises `NotServing`, `WrongAnswer`.
+        """
         self._url, self._headers, self._turns, self._folder = url, headers, turns, folder
         text = turns.case.dtype == "string"
-        self._raw = [row[0] if text else row.tobytes() for row in turns.rows]
+        self._raw = [before + (row[0] if text else row.tobytes()) for row in turns.rows]
         self._bodies = folder / "bodies"
         if not self._bodies.exists():  # of the setting before
             wrk.write_bodies(self._bodies, self._raw)
