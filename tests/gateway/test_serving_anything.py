@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from gateway.told import model, signature
+from gateway.told import Spec, model, signature
 from pool.gateway import json_text
 from pool.gateway.http import Refused
 from pool.gateway.serving.answers import predictions
@@ -33,16 +33,17 @@ VALUES = st.recursive(
     max_leaves=25,
 )
 BODIES = VALUES | st.dictionaries(NAMES, VALUES, min_size=1, max_size=3)
+TAKES: list[dict[str, Spec]] = [
+    *({"x": dtype} for dtype in ("float32", "float64", "bfloat16", "int8", "int64", "uint64", "bool", "int4")),
+    {"inputs": "string"},
+    {"x": "float32", "s": "string"},
+    {"x": ("float32", (-1, 1))},
+    {"x": "complex64"},
+    {},
+]
 MODELS = [
     model({"serving_default": signature(inputs, {"y": "float32", "outputs": "float32", "scores": "float32"})})
-    for inputs in (
-        *({"x": dtype} for dtype in ("float32", "float64", "bfloat16", "int8", "int64", "uint64", "bool", "int4")),
-        {"inputs": "string"},
-        {"x": "float32", "s": "string"},
-        {"x": ("float32", (-1, 1))},
-        {"x": "complex64"},
-        {},
-    )
+    for inputs in TAKES
 ]
 
 
