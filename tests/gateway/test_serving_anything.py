@@ -33,8 +33,9 @@ VALUES = st.recursive(
     max_leaves=25,
 )
 BODIES = VALUES | st.dictionaries(NAMES, VALUES, min_size=1, max_size=3)
-TAKES: list[dict[str, Spec]] = [
-    *({"x": dtype} for dtype in ("float32", "float64", "bfloat16", "int8", "int64", "uint64", "bool", "int4")),
+DTYPES_TAKEN = ("float32", "float64", "bfloat16", "int8", "int64", "uint64", "bool", "int4")
+TAKES: list[dict[str, Spec]] = [{"x": dtype} for dtype in DTYPES_TAKEN]
+TAKES += [
     {"inputs": "string"},
     {"x": "float32", "s": "string"},
     {"x": ("float32", (-1, 1))},
