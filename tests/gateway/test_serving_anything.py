@@ -74,6 +74,12 @@ def test_any_bytes_are_json_or_refused(data: bytes) -> None:
         assert len(read.text) < 400
 
 
+@pytest.mark.parametrize("text", ["1e400", "[NaN, 1e400]", "[NaN, -1e400]", "[NaN, 1" + "0" * 400 + ".5]"])
+def test_a_number_beyond_a_double_is_no_json(text: str) -> None:
+    refused = made_or_refused(lambda: json_text.read(text.encode()))
+    assert isinstance(refused, Refused), refused
+
+
 DTYPES = st.sampled_from([np.float32, np.float64, np.float16, np.int8, np.int32, np.int64, np.uint64, np.bool_])
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
 
