@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from pool import AsyncClient
+from pool.client.payload import to_inputs
+from pool.client.request import request_for
 from pool.client.result import JobResult
 from pool.errors import PoolError
 from pool.gateway.http import Request, Response
@@ -30,14 +32,19 @@ def result_of(outputs: Mapping[str, Array], version: int | None = None) -> JobRe
 
 @dataclass(eq=False)
 class Echo(AsyncClient):
-    """`jobs`: what it was asked to run. `error`: what each ends in, instead. `outputs`: what each gives, instead."""
+    """Checks a job as any client. `jobs`: what it was asked to run, without those that it has refused.
+
+    `error`: what each ends in, instead. `outputs`: what each gives, instead.
+    """
 
     version: int | None = None
     error: PoolError | None = None
     outputs: Mapping[str, Array] | None = None
     jobs: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
 
-    async def run(self, model: str, inputs: Any, **options: Any) -> JobResult:  # type: ignore[override]
+    async def run(self, model: str, inputs: Any, **options: Any) -> JobResult:
+        request_for(model, **options)
+        to_inputs(model, inputs)
         self.jobs.append((model, inputs, options))
         if self.error is not None:
             raise self.error
