@@ -82,7 +82,7 @@ class Application:
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
             status = response.status
-            if (accepted := request.headers.get("accept-encoding")) is not None:
+            if (accepted := request.headers.get("accept-encoding")) is not None and _may_shrink(request, status):
                 response = await compressed(response, accepted)
             return response
         except Refused as refused:
@@ -116,6 +116,11 @@ class Application:
         if refused.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))
         return Response(refused.status, headers, (json_text.write({"error": refused.text}),))
+
+
+def _may_shrink(request: Request, status: int) -> bool:
+    """tritonclient's asyncio client asks for gzip each time, and can read it in the answers of jobs alone."""
+    return not request.path.startswith("/v2") or (status == 200 and request.path.endswith("/infer"))
 
 
 def _route(path: str) -> str:
