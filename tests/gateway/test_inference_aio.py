@@ -10,8 +10,11 @@ from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.http.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from gateway.fakes import Echo, asked, infer
 from gateway.running import Gateway
+from pool.client.spans import piece_of
 from pool.gateway.http.compression import WORTH_BYTES
+from pool.gateway.inference import Inference
 from pool.wire.tensors import Array
 from support.pool_process import PoolProcess
 from support.processes import eventually
@@ -94,3 +97,21 @@ def test_who_hangs_up_cancels_his_job(door: Gateway, pool: PoolProcess) -> None:
 
         asking(door, ask)
         eventually(lambda: own.status().queue.queued == 0, 5.0)  # each of them would take nine seconds
+
+
+def test_a_tensor_that_lies_in_shared_memory_is_sent_where_it_lies(pool: PoolProcess) -> None:
+    array = np.random.default_rng(1).random((224, 224, 3), np.float32)
+    body, header_bytes = InferenceServerClient.generate_request_body([tensor(array)])
+    with pool.client() as own:
+        lent = own.empty(len(body), np.uint8)
+        lent[:] = np.frombuffer(body, np.uint8)
+        request = infer(b"", header_bytes)
+        request.body = lent
+        client = Echo()
+        asked(Inference(), client, request)
+        [(_, inputs, _)] = client.jobs
+        whole, piece = piece_of(lent), piece_of(inputs["x"])
+        assert whole is not None, "its premise"
+        assert piece is not None
+        assert (piece.region, piece.offset) == (whole.region, whole.offset + header_bytes)
+        assert inputs["x"].tobytes() == array.tobytes()
