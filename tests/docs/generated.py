@@ -24,13 +24,15 @@ from docs.markdown import FOLDER, ROOT
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.config import quantities
+from pool.config.gateway import GatewayAdvanced
 from pool.config.optimizations import ModelAdvanced
 from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
 from pool.config.tensorflow import LayerRuleSection, TensorFlowOverrides
-from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
+from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
+from pool.gateway.families import FAMILIES
 from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -145,6 +147,12 @@ def _layout() -> str:
     return _text("\n".join(line.removeprefix("    ") for line in doc.splitlines() if line.startswith("    ")))
 
 
+def _metrics() -> Table:
+    return ["metric", "type", "labels", "means"], [
+        [_code(each.name), each.kind, ", ".join(map(_code, each.labels)), each.text] for each in FAMILIES.values()
+    ]
+
+
 def _exits() -> Table:
     return ["status", "name", "the slot starts again", "means"], [
         [str(each.value), each.name, "yes" if each.restartable else "no"] for each in Exit
@@ -155,7 +163,7 @@ def _exits() -> Table:
 
 
 def commands() -> dict[str, click.Command]:
-    """Those that a person types: no group of them."""
+    """Those that a person types: no group of them, but for one that does something by itself."""
     from pool.cli import pool as top
 
     assert isinstance(top, click.Group)
@@ -164,6 +172,8 @@ def commands() -> dict[str, click.Command]:
         command = top.get_command(click.Context(top), name)
         assert command is not None
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                found[name] = command
             found |= {f"{name} {each}": below for each, below in command.commands.items()}
         else:
             found[name] = command
@@ -198,6 +208,7 @@ _PARSED = {
     quantities.parse_positive_duration: "duration above 0",
     quantities.parse_duration_or_auto: '`"auto"` or duration above 0',
     quantities.parse_size: "size",
+    quantities._rate_or_unlimited: '`"unlimited"` or number above 0',
     quantities._microseconds_or_off: '`"off"` or whole number, 1 to 10000',
     quantities._fraction_or_unlimited: '`"unlimited"` or number above 0, at most 1',
     quantities._size_or_auto: '`"auto"` or size',
@@ -228,6 +239,8 @@ _SPECIAL = {  # what only code checks
     ("model", "handler_path"): '`"auto"` or text',
     ("model", "handler_options"): "table",
     ("model", "stateful"): '`"auto"`, `true` or `false`',
+    **dict.fromkeys((("gateway", "certificate"), ("gateway", "key"), ("gateway", "tokens")), '`"off"` or text'),
+    ("client", "models"): '`"all"` or list: each a text',
     ("tensorflow", "device_count"): "table of whole numbers from 0",
 }
 
@@ -255,8 +268,8 @@ def _keys(section: str) -> Table:
 def _keys_in(section: type[Any]) -> Iterator[tuple[str, FieldInfo]]:
     """The keys of a table in it have its name before their own."""
     for name, field in section.model_fields.items():
-        if field.annotation is ModelAdvanced:
-            yield from ((f"{name}.{inner}", each) for inner, each in ModelAdvanced.model_fields.items())
+        if field.annotation in (ModelAdvanced, GatewayAdvanced):
+            yield from ((f"{name}.{inner}", each) for inner, each in field.annotation.model_fields.items())
         else:
             yield name, field
 
@@ -326,7 +339,8 @@ def _default(section: str, name: str, field: FieldInfo) -> str:
     if "duration" in kind:
         return _code(f'"{value * 1000:g}ms"' if value < 1 else f'"{value:g}s"')
     if "size" in kind:
-        return _code(f'"{value >> 30}GiB"' if value >= 1 << 30 else f'"{value >> 20}MiB"')
+        unit, bits = next((unit, bits) for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)) if value >> bits)
+        return _code(f'"{value >> bits}{unit}"')
     return _code(value)
 
 
@@ -350,8 +364,8 @@ def _plain(text: str) -> str:
 
 
 _JSON = {bool: "boolean", int: "integer", float: "number", str: "text", codec.Plain: "any"}
-_ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline"})
-"""Of `pool models` and `pool explain JOB`: they have a table of their own on the page, or are in another one."""
+_ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline", "status"})
+"""Of `pool models`, `pool explain JOB` and `client.metrics()`: they have a table of their own on the page, or are in another one."""
 
 
 def _record(kind: Any, before: str = "") -> Callable[[], Table]:
@@ -366,7 +380,7 @@ def _paths(kind: Any, before: str, told: set[Any]) -> Iterator[tuple[str, str]]:
     for name, annotation in get_type_hints(kind).items():
         yield f"{before}{name}", _json_type(annotation)
         inner, is_list = _record_in(annotation)
-        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory)):
+        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory, records.Metrics)):
             continue
         told.add(inner)
         yield from _paths(inner, f"{before}{name}{'[]' if is_list else ''}.", told)
@@ -505,8 +519,11 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "structs": _structs,
     "layout": _layout,
     "exits": _exits,
+    "metrics": _metrics,
+    "killed-for": lambda: (["cause", "means"], _meanings(KilledFor)[1]),
     "marks": _marks,
     "record-status": _record(records.Status),
+    "record-metrics": _record(records.Metrics),
     "record-models": _record(records.Model, "[]."),
     "record-changes": _record(records.Changes),
     "record-job": _record(records.JobHistory),

@@ -24,7 +24,7 @@ from pool.gateway.request_counts import RequestCounts
 from pool.wire.faults import Fault
 from pool.wire.records import Histogram, Metrics, ModelCounts, VersionCounts
 from simulation.driver import Driver
-from unit import told_pool
+from support import told_pool
 
 Found = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 

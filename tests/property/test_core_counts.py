@@ -11,7 +11,7 @@ from pool.wire.faults import Fault
 from pool.wire.records import Histogram
 from pool.wire.timeline import Timeline
 from simulation.driver import AnswerJob, BatchDone, Driver, JobDone, Succeeded, payloads
-from unit import told_pool
+from support import told_pool
 
 WAITS = st.one_of(st.sampled_from((0.0, 1e-6, 2e-6, 0.001024, 2.0)), st.floats(0, 20, allow_subnormal=False))
 

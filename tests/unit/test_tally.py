@@ -10,7 +10,7 @@ from pool.core.jobs import JobState
 from pool.core.queue.tally import MOST_DEPARTED, MOST_VERSIONS, Departed, Tally
 from pool.wire.faults import Fault
 from simulation.driver import BatchDone, Driver, Succeeded, payloads
-from unit import told_pool
+from support import told_pool
 from unit.test_core_states import job_in
 
 

@@ -1,8 +1,10 @@
 """`tritonclient.http` against TensorFlow models: numbers, strings, signatures, and what TensorFlow itself refuses."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
@@ -15,15 +17,40 @@ from support.pool_process import pool_process, stub_config
 pytestmark = pytest.mark.tensorflow
 
 STRINGS = {"signature": "strings"}
+MAKE = """
+import sys
+import tensorflow as tf
+
+
+class Two(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], name="a"), tf.TensorSpec([None, 3], name="b")])
+    def numbers(self, a, b):
+        total = a + b * [[1.0, 2.0, 3.0]]
+        return {"total": total, "product": a * b, "first": total[:, 0], "sum": tf.reduce_sum(total)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def strings(self, text):
+        same = tf.identity(text)
+        return {"same": same, "length": tf.strings.length(text), "joined": tf.strings.reduce_join(text)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], dtype, name=name) for name, dtype in (
+        ("half", tf.float16), ("brain", tf.bfloat16), ("flag", tf.bool), ("byte", tf.uint8))])
+    def kinds(self, half, brain, flag, byte):
+        return {"half": half * 2, "brain": brain * 2, "flag": ~flag, "byte": byte + 1}
+
+
+two = Two()
+tf.saved_model.save(two, sys.argv[1], {"serving_default": two.numbers, "strings": two.strings, "kinds": two.kinds})
+"""
 
 
 @pytest.fixture(scope="module")
-def client(two_signatures: Path, failing: Path) -> Iterator[InferenceServerClient]:
-    models = "".join(
-        f'[[model]]\nname = "{name}"\npath = "{path}"\n' for name, path in (("two", two_signatures), ("bad", failing))
-    )
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InferenceServerClient]:
+    folder = tmp_path_factory.mktemp("model") / "two"
+    subprocess.run([sys.executable, "-c", MAKE, str(folder)], check=True, capture_output=True, timeout=100)
+    model = f'[[model]]\nname = "two"\npath = "{folder}"\n'
     with (
-        pool_process(stub_config(models=models, devices='["cpu"]')) as pool,
+        pool_process(stub_config(models=model, devices='["cpu"]')) as pool,
         gateway(pool.endpoint) as door,
         InferenceServerClient(door.address) as client,
     ):
@@ -60,6 +87,21 @@ def test_strings_are_any_bytes_both_ways(client: InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match="bytes that are not UTF-8"):
         outputs = [InferRequestedOutput("same", binary_data=False)]
         client.infer("two", [tensor("text", text)], outputs=outputs, parameters=STRINGS)
+
+
+def test_each_kind_of_number_is_computed_with(client: InferenceServerClient) -> None:
+    arrays = {
+        "half": np.array([1.5, 2], np.float16),
+        "brain": np.array([1.5, 2], ml_dtypes.bfloat16),
+        "flag": np.array([True, False]),
+        "byte": np.array([0, 255], np.uint8),
+    }
+    inputs = [tensor(name, array) for name, array in arrays.items()]
+    result = client.infer("two", inputs, parameters={"signature": "kinds"})
+    for name, values in {"half": [3, 4], "brain": [3, 4], "flag": [False, True], "byte": [1, 0]}.items():
+        found = result.as_numpy(name)
+        assert found.dtype == arrays[name].dtype
+        assert found.tolist() == values
 
 
 def test_what_a_signature_does_not_take_is_said(client: InferenceServerClient) -> None:
