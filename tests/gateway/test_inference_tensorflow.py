@@ -84,8 +84,8 @@ def test_strings_are_any_bytes_both_ways(client: InferenceServerClient) -> None:
     assert result.as_numpy("same").tolist() == text.tolist()
     assert result.as_numpy("length").tolist() == [0, 3, 2]
     assert result.as_numpy("joined").tolist() == b"".join(text)
+    outputs = [InferRequestedOutput("same", binary_data=False)]
     with pytest.raises(InferenceServerException, match="bytes that are not UTF-8"):
-        outputs = [InferRequestedOutput("same", binary_data=False)]
         client.infer("two", [tensor("text", text)], outputs=outputs, parameters=STRINGS)
 
 
