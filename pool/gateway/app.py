@@ -60,9 +60,12 @@ class Application:
         if request.path in OPEN:
             return None
         caller = self._callers.of(request)
-        if caller.is_bound and request.path.startswith(("/v1/models/", "/v2/models/")):
-            name = request.segments()[2]
-            caller.check_model(name.partition(":")[0] if request.path.startswith("/v1") else name)
+        if caller.is_bound:
+            match request.segments():  # as the protocols read them: a path may say `models` in several ways
+                case ["v1", "models", name, *_]:
+                    caller.check_model(name.partition(":")[0])
+                case ["v2", "models", name, *_] | ["v2", "repository", "models", name, *_]:
+                    caller.check_model(name)
         return caller
 
     def place(self, caller: Caller | None, size_bytes: int) -> NDArray[np.uint8]:

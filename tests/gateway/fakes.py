@@ -11,7 +11,7 @@ from pool import AsyncClient
 from pool.client.payload import to_inputs
 from pool.client.request import request_for
 from pool.client.result import JobResult
-from pool.errors import PoolError
+from pool.errors import InvalidInput
 from pool.gateway.http import Request, Response
 from pool.gateway.inference import Inference
 from pool.wire.tensors import Array
@@ -38,7 +38,7 @@ class Echo(AsyncClient):
     """
 
     version: int | None = None
-    error: PoolError | None = None
+    error: Exception | None = None
     outputs: Mapping[str, Array] | None = None
     jobs: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
 
@@ -49,7 +49,10 @@ class Echo(AsyncClient):
         if self.error is not None:
             raise self.error
         found = inputs if self.outputs is None else self.outputs
-        return result_of({name: found[name] for name in options.get("outputs", found)}, self.version)
+        wanted = options.get("outputs", found)
+        if lost := [name for name in wanted if name not in found]:
+            raise InvalidInput(f"model {model} has no output {lost[0]!r}")
+        return result_of({name: found[name] for name in wanted}, self.version)
 
 
 def infer(body: bytes, header_bytes: int | str | None, path: str = "/v2/models/m/infer") -> Request:

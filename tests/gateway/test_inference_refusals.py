@@ -265,8 +265,7 @@ def test_an_error_of_the_pool_is_said_in_its_words(error: PoolError, status: int
 
 
 def test_a_bug_is_told_as_one_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    client = Echo(outputs={})
-    response, body = asked(Inference(), client, request(header(binary(), outputs=[{"name": "gone"}]), FOUR))
+    response, body = asked(Inference(), Echo(error=KeyError("gone")), request(GOOD, FOUR))
     assert (response.status, json.loads(body)) == (500, {"error": "the gateway failed at this request"})
     assert "KeyError" in caplog.text
 
