@@ -1,7 +1,7 @@
 """What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
 
-    admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
-    answer  decompressed ──► the protocol of the path ──► compressed
+admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
+answer  decompressed ──► the protocol of the path ──► compressed
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pool.gateway.callers import Caller, Callers
 from pool.gateway.codes import retry_after
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
-from pool.gateway.request_counts import ROUTES
+from pool.gateway.metrics import ROUTES
 
 __all__ = ["Application", "Spoken"]
 

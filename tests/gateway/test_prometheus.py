@@ -20,7 +20,7 @@ import requests
 
 from gateway.running import Gateway, gateway
 from pool.errors import ModelFailed
-from pool.gateway.families import FAMILIES
+from pool.gateway.metrics.families import FAMILIES
 from support.pool_process import PoolProcess
 from support.processes import eventually
 
@@ -28,7 +28,7 @@ WHY = "needs Debian's package `prometheus`; .ci/run unpacks it"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason=WHY)
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason=WHY)
 
-DASHBOARDS = files("pool.gateway") / "dashboards"
+DASHBOARDS = files("pool.gateway") / "metrics" / "dashboards"
 ALERTS = (DASHBOARDS / "alerts.yml").read_text(encoding="utf-8")
 BOARD = json.loads((DASHBOARDS / "grafana.json").read_text(encoding="utf-8"))
 SAMPLES = {

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from pool.gateway.request_counts import CODES, ROUTES, SECTION_CELLS, RequestCounts, Route
+from pool.gateway.metrics.request_counts import CODES, ROUTES, SECTION_CELLS, RequestCounts, Route
 
 # Counts so many of a route, says so, and waits for the end of its input.
 CHILD = """
 import sys
-from pool.gateway.request_counts import RequestCounts
+from pool.gateway.metrics.request_counts import RequestCounts
 
 counts = RequestCounts(int(sys.argv[1]))
 for _ in range(int(sys.argv[3])):

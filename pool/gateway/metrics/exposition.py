@@ -14,9 +14,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encode
 
 from pool import AsyncClient
 from pool.errors import PoolError
-from pool.gateway.collector import PoolCollector
 from pool.gateway.http import Request, Response
-from pool.gateway.request_counts import RequestCounts
+from pool.gateway.metrics.collector import PoolCollector
+from pool.gateway.metrics.request_counts import RequestCounts
 from pool.wire.records import Metrics
 
 __all__ = ["PATHS", "Exposition"]

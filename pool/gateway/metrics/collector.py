@@ -8,8 +8,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from pool.gateway.families import FAMILIES, ROW_POWERS, TIME_POWERS, Family
-from pool.gateway.request_counts import Route
+from pool.gateway.metrics.families import FAMILIES, ROW_POWERS, TIME_POWERS, Family
+from pool.gateway.metrics.request_counts import Route
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.faults import Fault
 from pool.wire.records import Histogram, Metrics, ModelLoad, Slot, Status, VersionCounts
