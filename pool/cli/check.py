@@ -22,8 +22,10 @@ from pool.cli.start import described, settings_of
 from pool.devices import written
 from pool.endpoint import holder, ipc_path
 from pool.plan import Plan, make_plan
+from pool.processes.gateways import not_installed
 from pool.terminal import Column, labelled, new_table, short_uuid, show, size, table
 from pool.wire.entries import model_of, version_of
+from pool.wire.gateway import GatewaySettings
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -52,6 +54,8 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     missing = _missing(servables, tensorflow) + _missing_libraries(
         path for share in plan.shares for path in share.tensorflow.op_libraries
     )
+    if settings.gateway is not None and (packages := not_installed()):
+        missing.append(packages)
     said = hints(settings, plan)
     if as_json:
         print_json(_values(plan, servables, tensorflow, missing, said))
@@ -91,10 +95,25 @@ def hints(settings: "Settings", plan: Plan) -> list[str]:
         ]
         if unsaid:
             found.append(f"placed by the size of their weights, for `memory` is not set: {', '.join(unsaid)}")
+    if settings.gateway is not None and settings.gateway.tokens is not None:
+        named = {token.name for token in settings.gateway.tokens.tokens}
+        without = [client.name for client in settings.client if client.name not in named]
+        if without:
+            found.append(f"no token in {settings.gateway.tokens.path} is of the [[client]] {', '.join(without)}")
+    elif settings.client:
+        found.append("[[client]] has no effect: nobody is asked for a token without `tokens` in [gateway]")
     pid = holder(ipc_path(plan.endpoint))
     if pid is not None:
         found.append(f"a pool runs at this endpoint now (pid {pid}); `pool stop` ends it")
     return found
+
+
+def _asks(gateway: GatewaySettings) -> str:
+    """Of those who come to it."""
+    if gateway.tokens is None:
+        return "nobody needs a token"
+    names = sorted({token.name for token in gateway.tokens})
+    return f"with a token of {', '.join(names)}" if names else "and nobody has a token; `pool gateway token` makes one"
 
 
 def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str]:
@@ -119,6 +138,8 @@ def _print(
     about.add_row("configuration", described(config, plan.settings))
     about.add_row("endpoint", "\n".join((plan.endpoint, *plan.settings.pool.listen)))
     about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))
+    if (gateway := plan.settings.gateway_message(plan.endpoint)) is not None:
+        about.add_row("gateway", f"{gateway.url}, {_asks(gateway)}")
     about.add_row("lanes", f"{plan.settings.pool.lanes} in each worker")
     show(about)
     click.echo()
@@ -212,9 +233,11 @@ def _is(servable: Servable) -> Text:
 def _values(
     plan: Plan, servables: dict[str, Servable], tensorflow: str | None, missing: Sequence[str], said: Sequence[str]
 ) -> dict[str, Any]:
+    gateway = plan.settings.gateway_message(plan.endpoint)
     return {
         "endpoint": plan.endpoint,
         "listen": list(plan.settings.pool.listen),
+        "gateway": None if gateway is None else gateway.url,
         "lanes": plan.settings.pool.lanes,
         "tensorflow": tensorflow,
         "slots": [

@@ -1,7 +1,9 @@
 """Options that several commands share, and what they mean."""
 
 import json
+import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ __all__ = [
     "as_json",
     "config_option",
     "endpoint_option",
+    "gateway_config_option",
     "input_option",
+    "log_options",
     "name_option",
     "print_json",
     "signature_option",
@@ -52,14 +56,46 @@ def _found(_context: click.Context, _option: click.Parameter, given: Path | None
     return CONFIG if given is None and os.path.lexists(CONFIG) else given
 
 
-config_option = click.option(
-    "--config",
-    "config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    callback=_found,
-    help="Default: config.toml in this folder, else the built-in demo.",
-)
+def _config_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--config",
+        "config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        callback=_found,
+        help=default,
+    )
+
+
+config_option = _config_option("Default: config.toml in this folder, else the built-in demo.")
+gateway_config_option = _config_option("Its [gateway] is used. Default: config.toml in this folder, if there is one.")
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def _level(_context: click.Context, _option: click.Parameter, given: str) -> int:
+    return logging.getLevelNamesMapping()[given.upper()]
+
+
+def log_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Of a command that serves: `log_level`, one of logging's numbers, and `log_format`."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(LEVELS),
+        default="info",
+        show_default=True,
+        callback=_level,
+        help="The least level that is logged. debug also shows the fields of each line.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Format of the log on standard error. json writes one object per line, with all fields.",
+    )
+    return level(form(command))
+
 
 timeout_option = click.option(
     "--timeout",

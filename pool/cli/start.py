@@ -17,7 +17,7 @@ import msgpack
 
 from pool import logs
 from pool.cli.failure import CommandFailed, NoSlotLeft, OwnFault, exit_status
-from pool.cli.options import config_option, name_option
+from pool.cli.options import config_option, log_options, name_option
 from pool.config import Settings, demo_folder, load_settings, parse_settings, with_demo
 from pool.core.actions import PoolStopped
 from pool.endpoint import check_free, default_endpoint, ipc_path
@@ -28,49 +28,33 @@ from pool.serve import BrokeDown, Service, SlotLog, has_terminal
 from pool.systemd import Notifier
 from pool.wire.codec import packed
 
-__all__ = ["described", "settings_of", "start"]
+__all__ = ["described", "failed", "settings_of", "start"]
 
 log = logging.getLogger("pool")
-
-LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command()
 @config_option
 @name_option
-@click.option(
-    "--log-level",
-    type=click.Choice(LEVELS),
-    default="info",
-    show_default=True,
-    help="The least level that is logged. debug also shows the fields of each line.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of the log on standard error. json writes one object per line, with all fields.",
-)
+@log_options
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
-def start(config: Path | None, name: str | None, log_level: str, log_format: str, embedded: int | None) -> None:
+def start(config: Path | None, name: str | None, log_level: int, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
     A configuration without a model serves the built-in demo; the first line of the log says so. `pool reload` reads the
     file again. SIGHUP does the same in a pool without a terminal. A pool with a terminal ends when the terminal is
     closed.
     """
-    level = logging.getLevelNamesMapping()[log_level.upper()]
     if embedded is not None:
-        _start_embedded(socket.socket(fileno=embedded), level)
+        _start_embedded(socket.socket(fileno=embedded), log_level)
         return
-    with logs.to_stderr(log_format == "json", level, os.environ) as for_programs:
+    with logs.to_stderr(log_format == "json", log_level, os.environ) as for_programs:
         try:
             _serve(config, name)
         except Exception as error:
             if not for_programs:
                 raise
-            sys.exit(_failed(error))
+            sys.exit(failed(error))
 
 
 def _serve(config: Path | None, name: str | None) -> None:
@@ -97,8 +81,8 @@ def _serve(config: Path | None, name: str | None) -> None:
     _tell_stopped(stopped)
 
 
-def _failed(error: Exception) -> int:
-    """Logs why the pool ends, which would stand beside the log otherwise. Returns the exit status."""
+def failed(error: Exception) -> int:
+    """Logs why a command that serves ends, which would stand beside the log otherwise. Returns the exit status."""
     extra = about("failed", error=type(error).__name__)
     if isinstance(error, PoolError | OSError):
         log.error("%s", error, extra=extra)

@@ -16,7 +16,7 @@ from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import Column, count_of, gibibytes, plain_console, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
-from pool.wire.records import Failover, Slot, Status
+from pool.wire.records import Failover, Gateway, Slot, Status
 
 __all__ = ["status"]
 
@@ -63,6 +63,8 @@ def _screen(as_json: bool) -> contextlib.AbstractContextManager[Live | None]:
 
 def _all(found: Status) -> Group:
     parts: list[RenderableType] = [_headline(found), _queue_line(found)]
+    if found.gateway is not None:
+        parts.append(_gateway_line(found.gateway))
     if found.restart_needed:
         parts.append(Text(found.restart_needed, "bold red"))
     parts += ["", _table(found.slots)]
@@ -71,6 +73,10 @@ def _all(found: Status) -> Group:
     for slot in found.slots:
         if slot.reason:
             parts.append(Text.assemble(f"\nslot {slot.slot} is ", styled_state(slot.state), f": {slot.reason}"))
+    for process in found.gateway.processes if found.gateway is not None else ():
+        if process.reason:
+            died = Text.assemble(f"\ngateway {process.number} is ", styled_state(process.state), f": {process.reason}")
+            parts.append(died)
     notes = *_failovers(found.failover, found.slots), *model_notes(found.models)
     return Group(*parts, *(Text(f"\n{note}") for note in notes))
 
@@ -97,6 +103,14 @@ def _queue_line(found: Status) -> Text:
     running = queue.jobs - queue.queued
     now = f"{queue.queued:,} queued, {running:,} running, {size(queue.bytes)}"
     return Text(f"{count_of(queue.jobs, 'job')}: {now}; answered: {answered or 'none yet'}")
+
+
+def _gateway_line(gateway: Gateway) -> Text:
+    """Each process with its state and pid."""
+    line, restarts = Text(f"gateway at {gateway.url}: "), sum(each.restarts for each in gateway.processes)
+    for process in gateway.processes:
+        line.append_text(styled_state(process.state)).append(f" pid {process.pid or '–'}, ")
+    return line.append(f"{count_of(restarts, 'restart')}")
 
 
 def _table(slots: Sequence[Slot]) -> Table:

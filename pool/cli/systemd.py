@@ -148,8 +148,17 @@ def _writable(settings: "Settings") -> list[str]:
 def _uses_tmp(settings: "Settings", config: str) -> bool:
     """Whether the service needs to see the machine's /tmp rather than one of its own."""
     models = [model.path for model in settings.model if not model.path.startswith("stub:")]
-    needed = [config, sys.prefix, sys.base_prefix, __file__, *models, *_writable(settings)]
+    needed = [config, sys.prefix, sys.base_prefix, __file__, *models, *_writable(settings), *_of_gateway(settings)]
     return any(Path(path).resolve().is_relative_to(folder) for path in needed for folder in TMP_FOLDERS)
+
+
+def _of_gateway(settings: "Settings") -> list[str]:
+    """The files that it reads."""
+    gateway = settings.gateway
+    if gateway is None:
+        return []
+    files = [file.path for file in (gateway.tokens, gateway.certificate) if file is not None]
+    return files if gateway.key is None else [*files, gateway.key]
 
 
 def _user_folder() -> Path:

@@ -1,12 +1,22 @@
 """The configuration: a file becomes settings.
 
 In comes the text of `config.toml`. Out go frozen `Settings`, in which every key has a value, or one error that names
-file, line, key and what would be right. It never looks at a device or a model's files. It alone imports pydantic.
+file, line, key and what would be right. It never looks at a device or a model's files; it reads the tokens and the
+certificate of a gateway. It alone imports pydantic.
 """
 
 from pool.config.demo import demo_folder
-from pool.config.load import load_settings, parse_settings, with_demo
+from pool.config.load import load_settings, parse_settings, tokens_path, with_demo, with_gateway
 from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
 
-__all__ = ["RENAMED", "Settings", "demo_folder", "load_settings", "parse_settings", "with_demo"]
+__all__ = [
+    "RENAMED",
+    "Settings",
+    "demo_folder",
+    "load_settings",
+    "parse_settings",
+    "tokens_path",
+    "with_demo",
+    "with_gateway",
+]

@@ -48,19 +48,51 @@ class TokensFile:
         return f"{self.path} ({len(self.tokens)} tokens, {content})"
 
 
+@dataclass(frozen=True, slots=True)
+class CertificateFile:
+    """`digest`: of what was in it when it was read: one that was renewed is another value."""
+
+    path: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.digest})"
+
+
 _path_of = TypeAdapter(SomePath)
+
+
+def _certificate(value: object, info: ValidationInfo) -> CertificateFile | None:
+    if value == "off":
+        return None
+    if isinstance(value, CertificateFile):
+        return value
+    path = _path(value, "gateway.pem", info)
+    try:
+        return CertificateFile(path, hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8])
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}; write the path of a PEM file") from None
+
+
+def _path(value: object, example: str, info: ValidationInfo) -> str:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError(f'{value!r} is not a path; write "off", or the path of a file such as "{example}"')
+    return _path_of.validate_python(value, context=info.context)
 
 
 def _tokens(value: object, info: ValidationInfo) -> TokensFile | None:
     if value == "off":
         return None
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ValueError(f'{value!r} is not a path; write "off", or the path of a file such as "tokens"')
-    path = _path_of.validate_python(value, context=info.context)
+    if isinstance(value, TokensFile):  # of a section that is made from another one
+        return value
+    path = _path(value, "tokens", info)
     try:
         return TokensFile(path, read_tokens(Path(path)))
     except WrongTokens as error:
         raise ValueError(str(error)) from None
+
+
+_AsText = PlainSerializer(lambda file: None if file is None else str(file))
 
 
 def _place(value: str) -> str:
@@ -116,11 +148,9 @@ class GatewaySection(Section):
 
     listen: Annotated[str, AfterValidator(_place)] = "127.0.0.1:8000"
     processes: Annotated[int, Field(ge=1, le=_MOST_PROCESSES)] = 1
-    tokens: Annotated[TokensFile | None, PlainValidator(_tokens), PlainSerializer(lambda file: file and str(file))] = (
-        None
-    )
+    tokens: Annotated[TokensFile | None, PlainValidator(_tokens), _AsText] = None
     insecure: bool = False
-    certificate: Annotated[SomePath | None, or_word("off")] = None
+    certificate: Annotated[CertificateFile | None, PlainValidator(_certificate), _AsText] = None
     key: Annotated[Annotated[SomePath, AfterValidator(_private)] | None, or_word("off")] = None
     hosts: Texts = ()
     origins: Texts = ()
@@ -142,7 +172,9 @@ class GatewaySection(Section):
     def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
             if _ORIGIN.fullmatch(origin) is None:
-                raise ValueError(f'{origin!r} is not an origin; write one without a path, such as "https://example.org"')
+                raise ValueError(
+                    f'{origin!r} is not an origin; write one without a path, such as "https://example.org"'
+                )
         return tuple(origin.lower() for origin in value)
 
     @model_validator(mode="after")
@@ -158,11 +190,11 @@ class GatewaySection(Section):
                 raise AtKey(one, f"is set without `{other}`; write both, or neither")
         if self.certificate is not None and self.key is not None:
             try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password=_no_password)
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate.path, self.key, _no_password)
             except OSError as error:  # of ssl, too
                 why = error.strerror or error
                 right = "write PEM files that belong together, and a key without a password"
-                raise AtKey("certificate", f"{self.certificate} with the key {self.key}: {why}; {right}") from None
+                raise AtKey("certificate", f"{self.certificate.path} with the key {self.key}: {why}; {right}") from None
         return self
 
     def message(
@@ -175,7 +207,7 @@ class GatewaySection(Section):
             processes=self.processes,
             tokens=None if self.tokens is None else self.tokens.tokens,
             clients=tuple(client.message() for client in clients),
-            certificate=self.certificate,
+            certificate=None if self.certificate is None else self.certificate.path,
             key=self.key,
             hosts=self.hosts,
             origins=self.origins,
@@ -189,6 +221,7 @@ class GatewaySection(Section):
                 self.advanced.idle_timeout,
             ),
             drain_timeout_s=drain_timeout_s,
+            renewed="" if self.certificate is None else self.certificate.digest,
         )
 
 

@@ -16,7 +16,7 @@ from pool.config.settings import ModelSection, Settings
 from pool.config.source import TomlSource
 from pool.errors import InvalidConfig
 
-__all__ = ["load_settings", "parse_settings", "with_demo"]
+__all__ = ["load_settings", "parse_settings", "tokens_path", "with_demo", "with_gateway"]
 
 
 def load_settings(path: Path) -> Settings:
@@ -49,6 +49,28 @@ def with_demo(settings: Settings, demo_path: Path) -> Settings:
         return settings
     demo = ModelSection(name="digits", path=str(demo_path.absolute()))
     return settings.model_copy(update={"model": (demo,)})
+
+
+def with_gateway(settings: Settings, given: Mapping[str, object], where: str, base: Path) -> Settings:
+    """The same with a `[gateway]`, in which these keys are as given; `where` and `base` as in `parse_settings`."""
+    former = settings.gateway
+    kept = {} if former is None else {key: getattr(former, key) for key in former.model_fields_set}
+    told = {key: value for key, value in {**kept, **given}.items() if value is not None}  # None is what is not set
+    return settings.model_copy(update={"gateway": parse_settings({"gateway": told}, where, base).gateway})
+
+
+def tokens_path(path: Path) -> Path | None:
+    """What `[gateway] tokens` of a file names, where it has that key. Whether it is there does not matter."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        load_settings(path)  # says what is wrong
+        raise
+    section = data.get("gateway")
+    named = section.get("tokens", "off") if isinstance(section, dict) else "off"
+    if not isinstance(named, str) or named in ("", "off"):
+        return None
+    return path.absolute().parent / Path(named).expanduser()
 
 
 def _settings(data: Mapping[str, object], where: str, base: Path, text: str | None) -> Settings:

@@ -11,8 +11,12 @@ from pool.wire.lifeline import die_with_parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="pool.gateway", description="One process of a gateway.")
-    for name in ("--number", "--link-fd", "--settings-fd", "--socket-fd", "--counts-fd", "--parent"):
-        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--number", type=int, required=True)  # it is in the settings, too; here a person sees it
+    parser.add_argument("--link-fd", type=int, required=True)
+    parser.add_argument("--settings-fd", type=int, required=True)
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--counts-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
     given = parser.parse_args()
     try:
         die_with_parent(given.parent)

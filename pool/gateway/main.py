@@ -1,8 +1,8 @@
 """The gateway as a process: a loop that serves until it is told to end, and whose parent hears that it turns.
 
-    first SIGTERM or Ctrl-C    it accepts nothing any more, finishes what it has, and ends
-    second one                 it ends
-    end of file on the link    the parent is gone: it ends at once, for the next pool needs the port
+first SIGTERM or Ctrl-C    it accepts nothing any more, finishes what it has, and ends
+second one                 it ends
+end of file on the link    the parent is gone: it ends at once, for the next pool needs the port
 """
 
 import asyncio

@@ -36,9 +36,12 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         raise WrongTokens(f"there is no file {path}; `pool gateway token NAME` makes it") from None
     except OSError as error:
         raise WrongTokens(f"{path} cannot be read: {error.strerror}; make it a file of the pool's user") from None
-    with open(descriptor, "rb") as file:
+    try:
         _check(path, os.fstat(descriptor))
-        text = file.read(LARGEST_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            text = file.read(LARGEST_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(text) > LARGEST_BYTES:
         raise WrongTokens(f"{path} has more than {LARGEST_BYTES} bytes; remove the tokens that nobody uses")
     found: list[Token] = []

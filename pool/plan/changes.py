@@ -123,8 +123,8 @@ def _of_gateway(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
     if before is not None and after is not None:
         yield from _of_table("[gateway]", "gateway", before, after)
     elif before != after:
-        listens = (None if each is None else each["listen"] for each in (before, after))
-        yield Change("[gateway]", *listens, Reach.POOL)
+        listened, listens = (None if each is None else each["listen"] for each in (before, after))
+        yield Change("[gateway]", listened, listens, Reach.POOL)
 
 
 def _of_clients(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
@@ -135,7 +135,7 @@ def _of_clients(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str
         if name in former and name in latter:
             yield from _of_table(key, "client", former[name], latter[name])
         else:
-            yield Change(key, *(name if name in clients else None for clients in (former, latter)), Reach.RUNNING)
+            yield Change(key, name if name in former else None, name if name in latter else None, Reach.RUNNING)
 
 
 def _of_devices(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:

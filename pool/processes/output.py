@@ -1,4 +1,7 @@
-"""What a worker or a gateway prints: into the log, as much as a second allows; its last lines are kept for the case that it dies."""
+"""What a worker or a gateway prints: into the log, as much as a second allows.
+
+Its last lines are kept for the case that it dies.
+"""
 
 import logging
 import os

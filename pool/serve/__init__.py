@@ -5,7 +5,7 @@ work for processes, disk and log. Nothing here schedules a job, or reads a tenso
 """
 
 from pool.serve.service import BrokeDown, Service
-from pool.serve.signal_pipe import has_terminal
+from pool.serve.signal_pipe import SignalPipe, has_terminal
 from pool.serve.slot_log import SlotLog
 
-__all__ = ["BrokeDown", "Service", "SlotLog", "has_terminal"]
+__all__ = ["BrokeDown", "Service", "SignalPipe", "SlotLog", "has_terminal"]

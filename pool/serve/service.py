@@ -51,6 +51,7 @@ from pool.processes import Supervisor, inherited
 from pool.recorder import Recorder, Shelf, fault_report
 from pool.serve.admin import Admin
 from pool.serve.back import Back
+from pool.serve.entrance import FIRST_S, Entrance
 from pool.serve.front import Front
 from pool.serve.gate import Gates
 from pool.serve.handouts import Handouts
@@ -191,6 +192,8 @@ class Service:
     ) -> None:
         policy = self._plan.policy
         with zmq.Context() as context, closing(self._loop()) as loop:
+            gateway = self._plan.settings.gateway_message(self._plan.endpoint)
+            self._entrance = Entrance(gateway, self._environ, loop, self._tell)
             lent = self._plan.settings.shared_memory
             self._shared_memory = SharedMemory(lent.max_bytes or 0, lent.client_max_bytes, self._memory_turn.soon)
             self._handouts = Handouts(self._hand, self._end_segment)
@@ -246,6 +249,7 @@ class Service:
                     self._broke_down(fault)
             finally:
                 self._front.close()
+                self._entrance.close()
                 self._back.close()
                 self._gpu_monitor.close()
                 self._quarantine.close(DISK_S)
@@ -278,6 +282,7 @@ class Service:
 
     def _begin(self) -> None:
         self._machine.timers.wake = self._core_turn.by
+        self._entrance.start()
         self._feed(Start())
         self._tick()
         self._tell_alive()
@@ -372,7 +377,9 @@ class Service:
         if isinstance(event, StopAsked):
             self._stopping(event.reason)
             # The unit's time-out may be of another `drain_timeout`.
-            self._notifier.extend(self._plan.policy.longest_stop_s)
+            self._notifier.extend(FIRST_S + self._plan.policy.longest_stop_s)
+            self._entrance.stop(event, at_once=self._machine.fleet.stopping)
+            return
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
             self._reconciler.lost()  # what it tells the core comes first
         self._tell(event)
@@ -405,7 +412,7 @@ class Service:
 
     def _stopping(self, reason: str) -> None:
         jobs = len(self._machine.backlog.jobs)
-        if self._machine.fleet.stopping:
+        if self._machine.fleet.stopping or self._entrance.stops:
             said = f"stopping at once: {reason}; {_count(jobs)} given up"
         elif jobs:
             said = f"stopping: {reason}; {_count(jobs)} to finish; a second signal ends the pool at once"
@@ -539,6 +546,7 @@ class Service:
             "lendable_bytes": self._shared_memory.most_bytes,
             "clients": self._front.clients,
             "dropped": dict(self._back.dropped),
+            "gateway": self._entrance.status(),
             **self._reconciler.status(),
         }
 
@@ -559,6 +567,7 @@ class Service:
             self._recorder.shelf.put_fault(report)
 
         steps: tuple[Callable[[], None], ...] = (
+            self._entrance.kill,
             self._supervisor.kill_all,
             write_down,
             lambda: self._notifier.stopping("the pool broke down; see its log"),
@@ -595,6 +604,7 @@ class Service:
             plan.settings.shared_memory.max_bytes or 0, plan.settings.shared_memory.client_max_bytes
         )
         self._supervisor.adopt(policy.device_free_timeout_s)
+        self._entrance.adopt(plan.settings.gateway_message(plan.endpoint))
         self._quarantine.adopt(plan.settings.quarantine.keep or 0, plan.settings.quarantine.max_bytes)
         self._recorder.shelf.adopt(plan.settings.crash_reports.keep or 0, plan.settings.crash_reports.max_bytes)
 

@@ -56,6 +56,7 @@ class GatewaySettings:
     `tokens`: one of them is needed; None: none is. `clients`: their rules, by name; see `rules`.
     `certificate`, `key`: paths of PEM files; None: plain HTTP. `hosts`: names besides the addresses of this machine
     that a request may have as its Host. `origins`: of web pages that may ask, such as "https://example.org".
+    `renewed`: a digest of the certificate's file, so that another content is another value.
     `repository_control`: whether a client may load and unload models.
     `drain_timeout_s`: how long open requests may take when the gateway ends.
     """
@@ -73,6 +74,7 @@ class GatewaySettings:
     repository_control: bool = False
     limits: GatewayLimits = GatewayLimits()
     drain_timeout_s: float = 30.0
+    renewed: str = ""
 
     @property
     def url(self) -> str:
@@ -82,4 +84,3 @@ class GatewaySettings:
     def rules(self, name: str) -> ClientRules:
         """Of a client; one without a `[[client]]` may use all models, and as much as the pool takes."""
         return next((each for each in self.clients if each.name == name), ClientRules(name))
-

@@ -4,6 +4,7 @@
        │                  └─ replacement, standby,        └──── scheduling ──► ModelLoad
        ├── models ──► ModelLoad    leaving ──► Beside
        ├── rolling_update, versions, failover, queue   Changes ── changes ──► Change
+       ├── gateway ── processes ──► GatewayProcess
        │                                               Recent ─── jobs ─────► JobSummary
                                                           └────── deaths ───► Death
     JobHistory, SlotHistory ── crash_reports ──► CrashReport
@@ -34,6 +35,8 @@ __all__ = [
     "Decision",
     "Failover",
     "Feed",
+    "Gateway",
+    "GatewayProcess",
     "GpuUse",
     "Histogram",
     "JobHistory",
@@ -226,6 +229,24 @@ class ModelLoad(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayProcess(Record):
+    number: int
+    pid: int | None
+    incarnation: int
+    state: str
+    restarts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway(Record):
+    """Where it answers, and the processes that share the socket."""
+
+    url: str
+    processes: tuple[GatewayProcess, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Status(Record):
     """What runs where, now."""
 
@@ -253,6 +274,7 @@ class Status(Record):
     clients: int = 0
     segments: int = 0
     lendable_bytes: int | None = None
+    gateway: Gateway | None = None
 
     def _repr_html_(self) -> str:
         """For a notebook."""

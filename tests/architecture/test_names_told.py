@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from pool.cli import pool
 from pool.config import Settings
+from pool.config.gateway import ClientSection, GatewaySection
 from pool.config.settings import ModelSection
 from pool.config.tensorflow import DeviceSection
 
@@ -62,7 +63,12 @@ OPTIONS = {path: options_of(command) for path, command in commands()}
 SCRIPTS = [*CODE, *sorted((ROOT / "tests" / "benchmarks").rglob("*.py"))]
 OTHERS = {name for file in SCRIPTS for name in DECLARED.findall(file.read_text())}
 
-MANY: dict[str, type[BaseModel]] = {"model": ModelSection, "device": DeviceSection}
+MANY: dict[str, type[BaseModel]] = {
+    "client": ClientSection,
+    "device": DeviceSection,
+    "gateway": GatewaySection,
+    "model": ModelSection,
+}
 KEYS = {
     name: set((MANY.get(name) or type(field.default)).model_fields) for name, field in Settings.model_fields.items()
 }

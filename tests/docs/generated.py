@@ -24,6 +24,7 @@ from docs.markdown import FOLDER, ROOT
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.config import quantities
+from pool.config.gateway import GatewayAdvanced
 from pool.config.optimizations import ModelAdvanced
 from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
@@ -162,7 +163,7 @@ def _exits() -> Table:
 
 
 def commands() -> dict[str, click.Command]:
-    """Those that a person types: no group of them."""
+    """Those that a person types: no group of them, but for one that does something by itself."""
     from pool.cli import pool as top
 
     assert isinstance(top, click.Group)
@@ -171,6 +172,8 @@ def commands() -> dict[str, click.Command]:
         command = top.get_command(click.Context(top), name)
         assert command is not None
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                found[name] = command
             found |= {f"{name} {each}": below for each, below in command.commands.items()}
         else:
             found[name] = command
@@ -205,6 +208,7 @@ _PARSED = {
     quantities.parse_positive_duration: "duration above 0",
     quantities.parse_duration_or_auto: '`"auto"` or duration above 0',
     quantities.parse_size: "size",
+    quantities._rate_or_unlimited: '`"unlimited"` or number above 0',
     quantities._microseconds_or_off: '`"off"` or whole number, 1 to 10000',
     quantities._fraction_or_unlimited: '`"unlimited"` or number above 0, at most 1',
     quantities._size_or_auto: '`"auto"` or size',
@@ -235,6 +239,8 @@ _SPECIAL = {  # what only code checks
     ("model", "handler_path"): '`"auto"` or text',
     ("model", "handler_options"): "table",
     ("model", "stateful"): '`"auto"`, `true` or `false`',
+    **dict.fromkeys((("gateway", "certificate"), ("gateway", "key"), ("gateway", "tokens")), '`"off"` or text'),
+    ("client", "models"): '`"all"` or list: each a text',
     ("tensorflow", "device_count"): "table of whole numbers from 0",
 }
 
@@ -262,8 +268,8 @@ def _keys(section: str) -> Table:
 def _keys_in(section: type[Any]) -> Iterator[tuple[str, FieldInfo]]:
     """The keys of a table in it have its name before their own."""
     for name, field in section.model_fields.items():
-        if field.annotation is ModelAdvanced:
-            yield from ((f"{name}.{inner}", each) for inner, each in ModelAdvanced.model_fields.items())
+        if field.annotation in (ModelAdvanced, GatewayAdvanced):
+            yield from ((f"{name}.{inner}", each) for inner, each in field.annotation.model_fields.items())
         else:
             yield name, field
 
@@ -333,7 +339,8 @@ def _default(section: str, name: str, field: FieldInfo) -> str:
     if "duration" in kind:
         return _code(f'"{value * 1000:g}ms"' if value < 1 else f'"{value:g}s"')
     if "size" in kind:
-        return _code(f'"{value >> 30}GiB"' if value >= 1 << 30 else f'"{value >> 20}MiB"')
+        unit, bits = next((unit, bits) for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)) if value >> bits)
+        return _code(f'"{value >> bits}{unit}"')
     return _code(value)
 
 

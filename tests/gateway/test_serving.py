@@ -124,12 +124,16 @@ def test_a_scalar_is_bare_in_a_column(door: Gateway) -> None:
 
 def test_versions_and_labels_choose(door: Gateway) -> None:
     body = {"instances": [1.0]}
-    for path, number in (("numbered", 12), ("numbered/versions/3", 3), ("numbered/labels/stable", 3)):
-        assert predict(door, path, body) == (200, {"predictions": [float(number)]})
-    for path in ("numbered/versions/4", "numbered/labels/canary", "echo/versions/1", "nothing"):
+    for path, number in (("", 12), ("/versions/3", 3), ("/labels/stable", 3), ("@3", 3)):
+        assert predict(door, f"numbered{path}", body) == (200, {"predictions": [float(number)]})
+    for path in ("numbered/versions/4", "numbered/labels/canary", "echo/versions/2", "nothing"):
         status, found = predict(door, path, body)
         assert status == 404
         assert path.split("/")[0] in found["error"]
+
+
+def test_a_model_without_versions_has_the_number_one(door: Gateway) -> None:
+    assert predict(door, "echo/versions/1", {"instances": [1.0]}) == (200, {"predictions": [1.0]})
 
 
 def state(number: int) -> dict[str, Any]:
@@ -140,7 +144,8 @@ def test_a_model_tells_the_state_of_its_versions(door: Gateway) -> None:
     assert curl(door, "/v1/models/numbered") == (200, {"model_version_status": [state(12), state(3)]})
     assert curl(door, "/v1/models/numbered/versions/3") == (200, {"model_version_status": [state(3)]})
     assert curl(door, "/v1/models/numbered/labels/stable") == (200, {"model_version_status": [state(3)]})
-    assert curl(door, "/v1/models/echo") == (200, {"model_version_status": [state(0)]})
+    assert curl(door, "/v1/models/echo") == (200, {"model_version_status": [state(1)]})
+    assert curl(door, "/v1/models/echo/versions/1") == (200, {"model_version_status": [state(1)]})
     assert curl(door, "/v1/models/numbered/versions/4")[0] == 404
 
 

@@ -190,7 +190,7 @@ def test_a_model_that_is_not_there_is_not_found() -> None:
         assert await ask(BODY, "/v1/models/other:predict") == (404, {"error": "no model 'other'; there are: m, v@3"})
         for path in ("v/versions/4:predict", "v/labels/stable:predict"):
             assert (await ask(BODY, f"/v1/models/{path}"))[0] == 404
-        for path in ("other", "v/versions/4", "v/labels/stable", "m/versions/1", "m/versions/1/metadata"):
+        for path in ("other", "v/versions/4", "v/labels/stable", "m/versions/2", "m/versions/2/metadata"):
             assert (await ask(None, f"/v1/models/{path}", "GET"))[0] == 404
         assert await ask(BODY, "/v1/models/v/versions/3:predict") == RIGHT
         assert (await ask(None, "/v1/models/v/versions/3/metadata", "GET"))[0] == 200

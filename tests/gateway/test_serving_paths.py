@@ -113,7 +113,7 @@ def test_metadata_is_what_protobuf_prints() -> None:
 @pytest.mark.parametrize(
     ("made", "asked_for", "number"),
     [
-        (model({}), None, "0"),
+        (model({}), None, "1"),
         (model({}, versions=(3, 4)), None, "4"),
         (model({}, versions=(3, 4)), 3, "3"),
         (model({}, version=7, labels=("stable",)), "stable", "7"),
@@ -140,5 +140,5 @@ def test_a_model_between_two_versions_has_both() -> None:
     assert states([changing], None, 3) == {"model_version_status": [state(3)]}
 
 
-def test_a_model_without_versions_has_the_number_zero() -> None:
-    assert states([model({})], None, None) == {"model_version_status": [state(0)]}
+def test_a_model_without_versions_has_the_number_one() -> None:
+    assert states([model({})], None, None) == {"model_version_status": [state(1)]}

@@ -143,11 +143,11 @@ def test_a_key_that_nobody_knows_is_not_said_to_be_applied() -> None:
 
 def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
     """A key that is added is to be given its reach, or to be named here."""
-    before = dump()
+    before = _whole()
     unknown = {
         f"{section} {name}"
-        for section, table in [*before.items(), ("model", before["model"][0])]
-        if section != "model" or isinstance(table, dict)
+        for section, table in [*before.items(), *((many, before[many][0]) for many in ("client", "model"))]
+        if isinstance(table, dict)
         for name in table
         if _reach_of(section, name) is Reach.POOL
     }
@@ -158,16 +158,22 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "pool devices",
         "pool workers_per_device",
         "advanced spin_us",
+        "gateway listen",
         "pool state",
         "pool cpu_affinity",
     }
 
 
+def _whole() -> dict[str, Any]:
+    """With one of all that may be left out."""
+    return dump(gateway={}, client=[{"name": "c"}])
+
+
 def _reach_of(section: str, name: str) -> Reach:
-    one, other = dump(), dump()
-    tables = [dumped["model"][0] if section == "model" else dumped[section] for dumped in (one, other)]
-    if (section, name) == ("model", "advanced"):  # its keys are told one by one
-        tables, name = [table["advanced"] for table in tables], "tolerance"
+    one, other = _whole(), _whole()
+    tables = [dumped[section][0] if section in ("client", "model") else dumped[section] for dumped in (one, other)]
+    if name == "advanced":  # its keys are told one by one
+        tables, name = [table["advanced"] for table in tables], "tolerance" if section == "model" else "max_headers"
     for table, value in zip(tables, (5, 6), strict=True):
         table[name] = value
     return differences(one, other)[0].reach

@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from pool.config import Settings, load_settings, parse_settings, with_demo
+from pool.config.gateway import ClientSection, GatewaySection
 from pool.config.renamed import RENAMED
 from pool.config.settings import ModelSection
 from pool.config.tensorflow import DeviceSection, TensorFlowSection
@@ -60,13 +61,15 @@ def test_the_example_has_the_keys_of_daily_life_and_its_model_loads(tmp_path: Pa
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.index("[[model]]\n") < text.index("[pool]\n"), "what most people change comes first"
     shown = tmp_path / "config.toml"
-    shown.write_text(re.sub(r"(?m)^# (?=\[\[|[a-z_]+ +=)", "", text), encoding="utf-8")
+    shown.write_text(re.sub(r"(?m)^# (?=\[|[a-z_]+ +=)", "", text), encoding="utf-8")
     data = tomllib.loads(shown.read_text(encoding="utf-8"))
     sections = [table[0] if isinstance(table, list) else table for table in data.values()]
-    assert 40 <= sum(map(len, sections)) <= 50
+    assert 55 <= sum(map(len, sections)) <= 70
     loaded = load_settings(shown)
     assert loaded.model == (ModelSection(name="digits", path=str(tmp_path / "models/digits")),)
-    assert loaded.model_copy(update={"model": ()}) == Settings()
+    assert loaded.client == (ClientSection(name="alice"),)
+    assert loaded.gateway == GatewaySection(), "it is shown, and without it there is none"
+    assert loaded.model_copy(update={"model": (), "client": (), "gateway": None}) == Settings()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def _shape(spec: Tensor) -> list[int]:
 def config(model: Model, signature: str | None) -> dict[str, Any]:
     """With a `max_batch_size` the `dims` are without the axis of the batch. Raises `Refused`."""
     name, info = _signature(model, signature)
-    batched = info.batchable
+    batched = _has_rows(info)
     found = {
         "name": model.model,
         "platform": PLATFORM,
@@ -60,7 +60,13 @@ def config(model: Model, signature: str | None) -> dict[str, Any]:
         "default_model_filename": "",
         "parameters": {"TF_SIGNATURE_DEF": {"string_value": name}},
     }
-    return {**found, "dynamic_batching": {}} if batched else found
+    return {**found, "dynamic_batching": {}} if batched and info.batchable else found
+
+
+def _has_rows(info: SignatureInfo) -> bool:
+    """As Triton finds out what is a batch. Whether jobs are joined now may be otherwise a second later."""
+    shapes = [spec.shape for spec in (*info.inputs.values(), *info.outputs.values())]
+    return bool(info.inputs) and all(shape is not None and shape[:1] == (-1,) for shape in shapes)
 
 
 def _dims(name: str, spec: Tensor, batched: bool) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pool.gateway.serving.known import Known
 from pool.gateway.serving.metadata import metadata
 from pool.gateway.serving.paths import Asked, Method, asked
 from pool.gateway.serving.states import states
+from pool.wire.records import Model, Tensor
 from pool.wire.tensors import Array
 
 __all__ = ["Serving"]
@@ -58,37 +59,50 @@ class Serving:
         return await self._job(what, request, client)
 
     async def _job(self, what: Asked, request: Request, client: AsyncClient) -> bytes:
-        is_large = len(request.body) > LARGE_BYTES
-        body = await _apart(is_large, lambda: json_text.read(request.body))
         model = await self._known.model(client, what.model, what.version)
         call: Call | None = None
         try:
-            call = await _apart(is_large, lambda: call_of(what.method, body, model))
-            found = await self._run(what, call, client)
+            call = await _call(what, request, model)
+            found = await self._run(what, call, model, client)
         except (Refused, InvalidInput, ModelNotFound):  # it has not run: another may be made of what is true now
             if call is None and self._known.is_fresh:
                 raise
             await self._known.again(client)
             now = await self._known.model(client, what.model, what.version)
-            if now.signatures == model.signatures:
+            if _inputs(now) == _inputs(model):
                 raise
-            call = await _apart(is_large, lambda: call_of(what.method, body, now))
-            found = await self._run(what, call, client)
+            call = await _call(what, request, now)
+            found = await self._run(what, call, now, client)
         write = call.write
-        return await _apart(sum(each.nbytes for each in found.values()) > LARGE_BYTES, lambda: write(found))
+        return await _apart(sum(map(_size_bytes, found.values())), lambda: write(found))
 
-    async def _run(self, what: Asked, call: Call, client: AsyncClient) -> Mapping[str, Array]:
+    async def _run(self, what: Asked, call: Call, model: Model, client: AsyncClient) -> Mapping[str, Array]:
+        is_numbered = model.version is not None or model.versions
+        version = what.version if is_numbered or what.version != 1 else None  # the number of one without any
         try:
             return await client.run(
-                what.model, call.inputs, signature=call.signature, outputs=call.outputs, version=what.version
+                what.model, call.inputs, signature=call.signature, outputs=call.outputs, version=version
             )
         finally:
             self._known.renew(client)
 
 
-async def _apart(is_large: bool, work: Callable[[], T]) -> T:
+async def _call(what: Asked, request: Request, model: Model) -> Call:
+    """The body is read for it each time: its lists take many times the memory of their text, and a job may be long."""
+    return await _apart(len(request.body), lambda: call_of(what.method, json_text.read(request.body), model))
+
+
+async def _apart(size_bytes: int, work: Callable[[], T]) -> T:
     """Where it would keep the event loop for long, another thread does it."""
-    return await asyncio.to_thread(work) if is_large else work()
+    return await asyncio.to_thread(work) if size_bytes > LARGE_BYTES else work()
+
+
+def _inputs(model: Model) -> dict[str, Mapping[str, Tensor]]:
+    return {name: signature.inputs for name, signature in model.signatures.items()}
+
+
+def _size_bytes(array: Array) -> int:
+    return sum(map(len, array.reshape(-1).tolist())) if array.dtype.hasobject else array.nbytes
 
 
 def _response(status: int, body: bytes, *headers: tuple[str, str]) -> Response:

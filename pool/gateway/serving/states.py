@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pool.gateway.serving.metadata import number_of
+from pool.gateway.serving.metadata import numbers_of
 from pool.wire.records import Model, Slot, Status
 
 __all__ = ["states"]
@@ -30,12 +30,7 @@ def states(models: Sequence[Model], status: Status | None, version: int | str | 
 
 
 def _numbers(model: Model, version: int | str | None) -> Sequence[int]:
-    """More than one while each slot's worker is replaced by one with the next version."""
-    if isinstance(version, int):
-        return (version,)
-    if model.version is None and model.versions:
-        return model.versions
-    return (number_of(model),)
+    return (version,) if isinstance(version, int) else numbers_of(model)
 
 
 def _state(model: Model, status: Status | None) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Nested lists as tensors of a given dtype: what does not fit is refused, never bent."""
 
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["to_tensor"]
 
 _MOST_AXES = 64  # numpy's bound
 _SHOWN_CHARS = 80
+_WITH_INFINITY = ("float16", "bfloat16", "float32")  # what is too large becomes it, not the largest number
 
 
 def to_tensor(value: Any, dtype: str, where: str) -> Array:
@@ -80,8 +82,7 @@ def _strings(flat: list[Any], at: Callable[[int], str]) -> Array:
 
 
 def _integers(flat: list[Any], kind: np.dtype[Any], dtype: str, at: Callable[[int], str]) -> Array:
-    info = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # it has no hints
-    least, most = int(info.min), int(info.max)
+    least, most = _ends(kind)
     if flat and not least <= min(flat) <= max(flat) <= most:
         index = next(index for index, each in enumerate(flat) if not least <= each <= most)
         raise Refused(400, f"{at(index)} is {_shown(flat[index])}; {dtype} has {least} to {most}")
@@ -96,17 +97,30 @@ def _floats(flat: list[Any], kind: np.dtype[Any], dtype: str, at: Callable[[int]
         raise Refused(400, f"{at(index)} is {_shown(flat[index])}, which is too large for {dtype}") from None
     if kind == np.float64:
         return exact
-    info = ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]  # it has no hints
-    largest = float(info.max) * (1 + float(info.eps) / 2)  # what is rounded to the largest
     with np.errstate(all="ignore"):
         made = exact.astype(kind)
+        if dtype in _WITH_INFINITY and np.isfinite(made).all():
+            return made
         kept = made.astype(np.float64)
-    lost = np.isfinite(exact) & (np.abs(exact) > largest)
+    lost = np.isfinite(exact) & (np.abs(exact) > _largest(kind))
     lost |= ~np.isfinite(exact) & ~((exact == kept) | (np.isnan(exact) & np.isnan(kept)))  # some have no infinity
     if lost.any():
         index = int(np.argmax(lost))
         raise Refused(400, f"{at(index)} is {_shown(flat[index])}, which is too large for {dtype}")
     return made
+
+
+@cache
+def _largest(kind: np.dtype[Any]) -> float:
+    """What is rounded to the largest number of it."""
+    info = ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]  # it has no hints
+    return float(info.max) * (1 + float(info.eps) / 2)
+
+
+@cache
+def _ends(kind: np.dtype[Any]) -> tuple[int, int]:
+    info = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # it has no hints
+    return int(info.min), int(info.max)
 
 
 def _position(index: int, shape: tuple[int, ...]) -> str:

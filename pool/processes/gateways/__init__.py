@@ -6,6 +6,6 @@ becomes of one ends its parent, which is a pool or `pool gateway`.
 """
 
 from pool.processes.gateways.gateways import Gateways
-from pool.processes.gateways.listener import CannotListen, listen, not_installed
+from pool.processes.gateways.listener import CannotListen, address_of, listen, not_installed
 
-__all__ = ["CannotListen", "Gateways", "listen", "not_installed"]
+__all__ = ["CannotListen", "Gateways", "address_of", "listen", "not_installed"]

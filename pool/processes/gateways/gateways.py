@@ -69,7 +69,8 @@ class Gateways:
         self._loop = loop
         self._on_serving: Callable[[], None] | None = on_serving
         self._on_gone: Callable[[], None] | None = None
-        self._stops = False
+        self.stops = False
+        """Whether they were told to."""
         self._pace = pace or Pace()
         self._turn = loop.alarm(self._tend)
         self._rng = random.Random()
@@ -95,7 +96,7 @@ class Gateways:
         Does nothing where they are the same, or once they were told to stop.
         """
         settings = replace(settings, listen=self._settings.listen)
-        if settings == self._settings or self._stops:
+        if settings == self._settings or self.stops:
             return
         former, self._settings = self._settings, settings
         extra = about("gateway_replaced", processes=settings.processes)
@@ -114,7 +115,7 @@ class Gateways:
 
         `on_gone` is called once when none is left, by the loop.
         """
-        self._stops, self._on_gone = True, on_gone
+        self.stops, self._on_gone = True, on_gone
         now = time.monotonic()
         for life in self._all():
             self._follow(life, life.stop(self._settings.drain_timeout_s, now))
@@ -122,7 +123,7 @@ class Gateways:
 
     def kill(self) -> None:
         """All that are left, at once; nobody follows."""
-        self._stops = True
+        self.stops = True
         now = time.monotonic()
         for life in self._all():
             self._follow(life, life.kill(now))
@@ -199,7 +200,8 @@ class Gateways:
         pid = None if process is None else process.popen.pid
         match life.state:
             case GatewayState.STARTING:
-                log.info("gateway %d: pid %s starts", number, pid, extra=about("gateway_starting", gateway=number, pid=pid))
+                extra = about("gateway_starting", gateway=number, pid=pid)
+                log.info("gateway %d: pid %s starts", number, pid, extra=extra)
             case GatewayState.SERVING:
                 extra = about("gateway_serving", gateway=number, pid=pid, url=self.url)
                 log.info("gateway %d: pid %s serves at %s", number, pid, self.url, extra=extra)
