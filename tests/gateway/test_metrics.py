@@ -23,7 +23,7 @@ from pool.gateway.metrics.exposition import Exposition
 from pool.gateway.metrics.families import FAMILIES
 from pool.gateway.metrics.request_counts import RequestCounts
 from pool.wire.faults import Fault
-from pool.wire.records import Histogram, Metrics, ModelCounts, VersionCounts
+from pool.wire.records import Gateway, GatewayProcess, Histogram, Metrics, ModelCounts, VersionCounts
 from simulation.driver import Driver
 from support import told_pool
 
@@ -59,7 +59,8 @@ def worked() -> Metrics:
     driver.die(1)
     told = told_pool.metrics(driver)
     slots = tuple(replace(slot, memory_bytes=1 << 30) for slot in told.status.slots)
-    return replace(told, status=replace(told.status, slots=slots))
+    process = GatewayProcess(0, 77, 2, "SERVING", restarts=1, reason="")
+    return replace(told, status=replace(told.status, slots=slots, gateway=Gateway("http://127.0.0.1:1", (process,))))
 
 
 def test_all_metrics_of_the_reference_are_told_with_their_labels() -> None:

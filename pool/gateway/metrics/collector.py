@@ -85,6 +85,9 @@ class PoolCollector(Collector):
         self._set("pool_unread_bytes", (), status.unread_bytes)
         self._set("pool_refused_messages_total", (), sum(status.refused.values()))
         self._set("pool_dropped_messages_total", (), sum(status.dropped.values()))
+        for process in status.gateway.processes if status.gateway is not None else ():
+            self._set("pool_gateway_process_up", (str(process.number),), process.state == "SERVING")
+            self._set("pool_gateway_process_restarts_total", (str(process.number),), process.restarts)
         for slot in status.slots:
             self._add_slot(slot)
         for model in status.models:
