@@ -21,6 +21,7 @@ import requests
 from gateway.running import Gateway, gateway
 from pool.errors import ModelFailed
 from pool.gateway.metrics.families import FAMILIES
+from support.commands import run_command
 from support.pool_process import PoolProcess
 from support.processes import eventually
 
@@ -243,6 +244,21 @@ def test_prometheus_tool_finds_nothing_wrong_with_the_names(door: Gateway) -> No
     told = requests.get(f"{door.url}/metrics", timeout=20).text
     assert "pool_jobs_total" in told
     assert promtool("check", "metrics", told=told) == ""
+
+
+def test_the_command_prints_the_same_without_a_gateway(pool: PoolProcess, door: Gateway) -> None:
+    def names(told: str) -> set[str]:
+        return set(re.findall(r"^(pool_\w+)", told, re.MULTILINE))
+
+    done = run_command(pool, "metrics")
+    assert done.returncode == 0, done.stderr
+    told = names(requests.get(f"{door.url}/metrics", timeout=20).text)
+    assert names(done.stdout) == {name for name in told if not name.startswith("pool_gateway_request")}
+    assert run_command(None, "metrics", "--alerts").stdout == ALERTS
+    assert json.loads(run_command(None, "metrics", "--dashboard").stdout) == BOARD
+    gone = run_command(None, "metrics", "--endpoint", "ipc:///nowhere")
+    assert gone.returncode == 1
+    assert "no pool answers" in gone.stderr
 
 
 def test_gateways_of_one_pool_tell_the_same(pool: PoolProcess) -> None:
