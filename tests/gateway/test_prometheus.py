@@ -246,6 +246,15 @@ def test_prometheus_tool_finds_nothing_wrong_with_the_names(door: Gateway) -> No
     assert promtool("check", "metrics", told=told) == ""
 
 
+def test_the_whole_gateway_serves_them_compressed_and_their_head_alone(door: Gateway) -> None:
+    answer = requests.get(f"{door.url}/metrics", headers={"Accept-Encoding": "gzip"}, timeout=20)
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert "pool_jobs_total" in answer.text
+    head = requests.head(f"{door.url}/metrics", headers={"Accept-Encoding": "identity"}, timeout=20)
+    assert (head.status_code, head.content) == (200, b"")
+    assert requests.post(f"{door.url}/metrics", data=b"x", timeout=20).status_code == 405
+
+
 def test_the_command_prints_the_same_without_a_gateway(pool: PoolProcess, door: Gateway) -> None:
     def names(told: str) -> set[str]:
         return set(re.findall(r"^(pool_\w+)", told, re.MULTILINE))

@@ -9,6 +9,7 @@ The pool is asked once a second at most, however many scrape. A pool that gives 
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 
@@ -16,7 +17,7 @@ from pool import AsyncClient
 from pool.errors import PoolError
 from pool.gateway.http import Request, Response
 from pool.gateway.metrics.collector import PoolCollector
-from pool.gateway.metrics.request_counts import RequestCounts
+from pool.gateway.metrics.request_counts import RequestCounts, Route
 from pool.wire.records import Metrics
 
 __all__ = ["PATHS", "Exposition"]
@@ -44,8 +45,7 @@ class Exposition:
         metrics = await self._metrics(client)
         routes = list(self._requests.routes())
         # Thousands of lines take long enough for a request beside to notice.
-        accept = request.headers.get("accept", "")
-        content_type, text = await asyncio.to_thread(_text, PoolCollector(metrics, routes), accept)
+        content_type, text = await asyncio.to_thread(_text, metrics, routes, request.headers.get("accept", ""))
         return Response(200, [("Content-Type", content_type)], (text,))
 
     async def _metrics(self, client: AsyncClient) -> Metrics | None:
@@ -59,13 +59,13 @@ class Exposition:
         return asked.result() if asked.done() and not asked.cancelled() and asked.exception() is None else None
 
 
-def _text(collector: PoolCollector, accept: str) -> tuple[str, bytes]:
+def _text(metrics: Metrics | None, routes: Sequence[Route], accept: str) -> tuple[str, bytes]:
     """In the format that was asked for; the usual one where none of them was."""
     try:
         encode, content_type = choose_encoder(accept)
     except (ValueError, TypeError):  # a version that is no number
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-    return content_type, encode(collector)
+    return content_type, encode(PoolCollector(metrics, routes))
 
 
 def _told(asked: "asyncio.Task[Metrics]") -> None:
