@@ -257,7 +257,8 @@ def test_a_kill_from_outside_is_told_even_where_the_pool_kills_before_it_sees_th
         os.kill(up(supervisor, incarnation), signal.SIGKILL)
         supervisor.kill(0, incarnation, stacks=incarnation % 2 == 0)
         supervisor.kill(0, incarnation)
-        assert until_exit(supervisor).death == Death("SIGKILL (out of memory?)", True, ("up",), untouched=True, cause="SIGKILL")
+        told = Death("SIGKILL (out of memory?)", True, ("up",), untouched=True, cause="SIGKILL")
+        assert until_exit(supervisor).death == told
 
 
 def test_an_order_for_one_that_is_gone_is_nothing(play: Play, supervisor: Looped) -> None:
