@@ -4,6 +4,7 @@ admit   Host and Origin ──► token ──► model, rate and bounds        
 answer  decompressed ──► the protocol of the path ──► compressed
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
@@ -38,7 +39,10 @@ class Spoken(Protocol):
 
 
 class Application:
-    """`protocols`: by the first part of the path. `count`: is told of each response its route, status and seconds."""
+    """`protocols`: by the first part of the path.
+
+    `count`: is told of each response its route, its status and, unless it is a refusal, the seconds that it took.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Application:
         hosts: Hosts,
         protocols: Mapping[str, Spoken],
         limits: Limits,
-        count: Callable[[str, int, float], None] = lambda _route, _status, _seconds: None,
+        count: Callable[[str, int, float | None], None] = lambda _route, _status, _seconds: None,
     ) -> None:
         self._callers = callers
         self._hosts = hosts
@@ -73,7 +77,6 @@ class Application:
 
     async def answer(self, request: Request, caller: Caller | None) -> Response:
         began = time.monotonic()
-        status = 499  # as nginx has it for who has hung up
         try:
             protocol = self._protocols.get(request.path[1:].partition("/")[0])
             if protocol is None:
@@ -81,15 +84,13 @@ class Application:
             await decompressed(request, self._limits.body_bytes)
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
-            status = response.status
             if (accepted := request.headers.get("accept-encoding")) is not None:
                 response = await compressed(response, accepted)
-            return response
-        except Refused as refused:
-            status = refused.status
+        except asyncio.CancelledError:  # who has hung up; nginx has this status for that
+            self._count(_route(request.path), 499, time.monotonic() - began)
             raise
-        finally:
-            self._count(_route(request.path), status, time.monotonic() - began)
+        self._count(_route(request.path), response.status, time.monotonic() - began)
+        return response
 
     async def _asked(self, protocol: Spoken, request: Request, caller: Caller | None) -> Response:
         if caller is None:
@@ -111,7 +112,8 @@ class Application:
             raise Refused(413, f"the request has {size_bytes} bytes of JSON; at most {most} are read")
 
     def refuse(self, request: Request | None, refused: Refused) -> Response:
-        del request  # both protocols say it alike
+        """Both protocols say it alike."""
+        self._count("other" if request is None else _route(request.path), refused.status, None)
         headers = [JSON, *retry_after(refused)]
         if refused.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))

@@ -255,6 +255,28 @@ def test_the_whole_gateway_serves_them_compressed_and_their_head_alone(door: Gat
     assert requests.post(f"{door.url}/metrics", data=b"x", timeout=20).status_code == 405
 
 
+def test_each_response_is_counted_by_its_code_whoever_refuses_it(pool: PoolProcess) -> None:
+    with gateway(pool.endpoint) as door:
+        assert requests.get(f"{door.url}/v2", headers={"Host": "evil.example"}, timeout=20).status_code == 421
+        assert requests.get(f"{door.url}/nothing", timeout=20).status_code == 404
+        with socket.create_connection(("127.0.0.1", door.port)) as raw:
+            raw.sendall(b"no HTTP at all\r\n\r\n")
+            assert raw.recv(100).startswith(b"HTTP/1.1 400 ")
+        assert requests.get(f"{door.url}/metrics", timeout=20).status_code == 200
+        told = requests.get(f"{door.url}/metrics", timeout=20).text
+    found = dict(re.findall(r"^pool_gateway_requests_total\{(.+)\} (.+)$", told, re.MULTILINE))
+    assert found == {
+        'code="400",route="other"': "1.0",
+        'code="404",route="other"': "1.0",
+        'code="421",route="other"': "1.0",
+        'code="200",route="metrics"': "1.0",
+    }
+    assert re.findall(r"^pool_gateway_request_duration_seconds_count\{(.+)\} (.+)$", told, re.MULTILINE) == [
+        ('route="metrics"', "1.0"),
+        ('route="other"', "0.0"),
+    ]
+
+
 def test_the_command_prints_the_same_without_a_gateway(pool: PoolProcess, door: Gateway) -> None:
     def names(told: str) -> set[str]:
         return set(re.findall(r"^(pool_\w+)", told, re.MULTILINE))

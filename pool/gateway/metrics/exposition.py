@@ -35,6 +35,7 @@ class Exposition:
         self._requests = requests
         self._asked: asyncio.Task[Metrics] | None = None
         self._asked_at = 0.0
+        self._trouble = ""  # that was told last
 
     async def answer(self, request: Request, client: AsyncClient) -> Response:
         """Never raises; the pool's errors are numbers here."""
@@ -53,10 +54,16 @@ class Exposition:
         asked, now = self._asked, time.monotonic()
         if asked is None or (asked.done() and now - self._asked_at >= FRESH_S):
             asked = self._asked = asyncio.create_task(client.metrics())
-            asked.add_done_callback(_told)
+            asked.add_done_callback(self._told)
             self._asked_at = now
         await asyncio.wait((asked,), timeout=ANSWER_S)
         return asked.result() if asked.done() and not asked.cancelled() and asked.exception() is None else None
+
+    def _told(self, asked: "asyncio.Task[Metrics]") -> None:
+        error = None if asked.cancelled() else asked.exception()
+        former, self._trouble = self._trouble, str(error or "")
+        if error is not None and self._trouble != former:
+            log.warning("no metrics of the pool: %s", error, exc_info=None if isinstance(error, PoolError) else error)
 
 
 def _text(metrics: Metrics | None, routes: Sequence[Route], accept: str) -> tuple[str, bytes]:
@@ -66,13 +73,3 @@ def _text(metrics: Metrics | None, routes: Sequence[Route], accept: str) -> tupl
     except (ValueError, TypeError):  # a version that is no number
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     return content_type, encode(PoolCollector(metrics, routes))
-
-
-def _told(asked: "asyncio.Task[Metrics]") -> None:
-    if asked.cancelled():
-        return
-    error = asked.exception()
-    if isinstance(error, PoolError):
-        log.debug("no metrics of the pool: %s", error)
-    elif error is not None:
-        log.error("no metrics of the pool", exc_info=error)

@@ -85,7 +85,7 @@ FAMILIES: Mapping[str, Family] = _named(
             "pool_gateway_request_duration_seconds",
             "histogram",
             ("route",),
-            "From a request that is whole to its response.",
+            "From a request that is whole to its response. Refused ones are left out.",
         ),
     )
 )
