@@ -32,7 +32,7 @@ from pool.config.tensorflow import LayerRuleSection, TensorFlowOverrides
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
-from pool.gateway.families import FAMILIES
+from pool.gateway.metrics.families import FAMILIES
 from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -365,7 +365,8 @@ def _plain(text: str) -> str:
 
 _JSON = {bool: "boolean", int: "integer", float: "number", str: "text", codec.Plain: "any"}
 _ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline", "status"})
-"""Of `pool models`, `pool explain JOB` and `client.metrics()`: they have a table of their own on the page, or are in another one."""
+"""Of those below: they have a table of their own on the page, or are in another one."""
+_WITH_ELSEWHERE = (records.Model, records.JobHistory, records.Metrics)
 
 
 def _record(kind: Any, before: str = "") -> Callable[[], Table]:
@@ -380,7 +381,7 @@ def _paths(kind: Any, before: str, told: set[Any]) -> Iterator[tuple[str, str]]:
     for name, annotation in get_type_hints(kind).items():
         yield f"{before}{name}", _json_type(annotation)
         inner, is_list = _record_in(annotation)
-        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory, records.Metrics)):
+        if inner is None or inner in told or (name in _ELSEWHERE and kind in _WITH_ELSEWHERE):
             continue
         told.add(inner)
         yield from _paths(inner, f"{before}{name}{'[]' if is_list else ''}.", told)
