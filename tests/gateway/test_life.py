@@ -100,11 +100,19 @@ def test_the_former_ends_too_if_the_next_one_dies_at_once() -> None:
     assert life.state is GatewayState.BACKOFF
 
 
-def test_one_that_waits_for_its_turn_has_the_other_settings_anyway() -> None:
-    life = begun()
-    life.exited(1, "SIGSEGV", 0.0)
-    assert life.replace(30.0, 0.01) == []
-    assert life.tick(life.next_deadline()) == [Spawn(2)]
+def test_one_that_waits_to_start_starts_at_once_with_other_settings() -> None:
+    """They may be what was wrong."""
+    life, now = begun(), 0.0
+    for incarnation in range(1, 9):
+        life.exited(incarnation, "exit status 1", now)
+        now = life.next_deadline()
+        life.tick(now)
+    life.exited(9, "exit status 1", now)
+    assert life.pause_s > 5
+    assert life.replace(30.0, now + 0.01) == []
+    assert life.tick(now + 0.01) == [Spawn(10)]
+    life.exited(10, "exit status 1", now)
+    assert life.pause_s <= PACE.first_pause_s, "what was before counts no more"
 
 
 def test_a_stop_ends_all_there_are_and_nobody_follows() -> None:

@@ -134,7 +134,9 @@ class Life:
         if self.state in (GatewayState.STARTING, GatewayState.SERVING):
             self._former.append(self.incarnation)
             return self._start(now)  # SERVING → STARTING
-        return []  # the next one has them anyway
+        if self.state is GatewayState.BACKOFF:  # what it died of may be put right
+            self._due, self._deaths = now, 0
+        return []
 
     def stop(self, patience_s: float, now: float) -> list[Order]:
         self._patience_s = patience_s
