@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.wire.faults import Fault
-from pool.wire.signatures import Context, ModelInfo, Refused, Signature, TensorSpec
+from pool.wire.signatures import Context, ModelInfo, Refused, TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
 from pool.wire.texts import is_utf8
 from pool.wire.worker_messages import HandlerSettings
@@ -58,7 +58,7 @@ class Handler:
             if declared and _method(made, method) is None:
                 raise CannotLoad(f"{where}: it declares {kind} but has no method {method} to convert them")
         signatures = {
-            key: Signature(inputs.get(key, each.inputs), outputs.get(key, each.outputs), each.composite, each.parts)
+            key: replace(each, inputs=inputs.get(key, each.inputs), outputs=outputs.get(key, each.outputs))
             for key, each in graph.signatures.items()
         }
         self.info = replace(graph, signatures=signatures, handler=name)

@@ -24,7 +24,21 @@ KEPT = "\n\t"  # an error may have several lines
 
 # Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = (
-    *("init", "start", "stop", "wait", "health", "status", "top", "logs", "models", "placement", "devices", "submit"),
+    *(
+        "init",
+        "start",
+        "stop",
+        "wait",
+        "health",
+        "status",
+        "top",
+        "metrics",
+        "logs",
+        "models",
+        "placement",
+        "devices",
+        "submit",
+    ),
     *("restart", "drain", "undrain", "reload", "load", "unload"),
     *("check", "doctor", "explain", "bench", "demo", "gateway", "systemd", "completion", "help"),
 )

@@ -16,13 +16,13 @@ wait_option = click.option(
 
 @click.command()
 @click.argument("model")
-@click.argument("path")
+@click.argument("path", default="")
 @wait_option
 @timeout_option
 @as_json
 @endpoint_option
 def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpoint: str | None) -> None:
-    """Add MODEL, read from PATH, to the running pool.
+    """Add MODEL, read from PATH, to the running pool. Without PATH, MODEL is as the configuration file has it.
 
     The pool places it where there is room, and keeps the other models in place if it can. Each slot that gets MODEL
     gets a new worker; no job is lost. If a worker cannot load it, the pool returns to its former plan: exit status 1.

@@ -30,11 +30,11 @@ def model_loads(models: Sequence[ModelLoad]) -> Table:
 
 def at_most(minute: LastMinute, quantile_s: float | None) -> str:
     """`≤ 5 ms`: the end of the bucket that a quantile of the minute is in."""
-    if not minute.done:
+    if not minute.done or quantile_s is None:
         return ""
-    if quantile_s is None:
-        return "> 700 s"
-    return f"≤ {quantile_s:g} s" if quantile_s >= 1 else f"≤ {quantile_s * 1000:g} ms"
+    if quantile_s >= 1:
+        return f"≤ {quantile_s:.3g} s" if quantile_s < 1000 else f"≤ {quantile_s:,.0f} s"
+    return f"≤ {quantile_s * 1000:.3g} ms"
 
 
 def model_notes(models: Sequence[ModelLoad]) -> list[str]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pool.client.client import Client
-    from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, SlotHistory, Status
+    from pool.wire.records import Changes, JobHistory, LogLines, Metrics, Model, Recent, SlotHistory, Status
 
 from pool.client.questions import TIMEOUT_S, OnWait
 from pool.client.request import ReplicaOptions
@@ -26,6 +26,9 @@ class AsyncQuestions:
 
     async def status(self) -> "Status":
         return await asyncio.to_thread(self._client.status)
+
+    async def metrics(self) -> "Metrics":
+        return await asyncio.to_thread(self._client.metrics)
 
     async def models(self) -> "tuple[Model, ...]":
         return await asyncio.to_thread(self._client.models)
@@ -69,7 +72,7 @@ class AsyncQuestions:
     async def load(
         self,
         model: str,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] = "",
         *,
         wait: bool = True,
         timeout: float = TIMEOUT_S,

@@ -10,7 +10,7 @@ from pool.wire.client_messages import Answer, Ask
 
 __all__ = ["Inquiries"]
 
-REPEATABLE = frozenset({"status", "models", "explain", "logs"})  # asked twice, they do no more than asked once
+REPEATABLE = frozenset({"status", "metrics", "models", "explain", "logs"})  # asked twice, they do no more than once
 
 
 class Inquiries:

@@ -14,7 +14,7 @@ from pool.client.waits import LOOK_S, not_ready, until_ready, until_updated
 from pool.wire.codec import Plain
 
 if TYPE_CHECKING:
-    from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, Restarted, SlotHistory, Status
+    from pool.wire.records import Changes, JobHistory, LogLines, Metrics, Model, Recent, Restarted, SlotHistory, Status
 
 __all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain"]
 
@@ -37,6 +37,14 @@ class Questions(ABC):
     def status(self) -> "Status":
         """What `pool status` shows."""
         return self._status(math.inf)
+
+    def metrics(self) -> "Metrics":
+        """What `pool metrics` shows: the status, and all that was counted since the pool's start."""
+        return self._metrics(math.inf)
+
+    def _metrics(self, within_s: float) -> "Metrics":
+        found: Metrics = self._ask(_records().Metrics, "metrics", within_s=within_s)
+        return found
 
     def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures."""
@@ -158,7 +166,7 @@ class Questions(ABC):
     def load(
         self,
         model: str,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] = "",
         *,
         wait: bool = True,
         timeout: float = TIMEOUT_S,
@@ -166,7 +174,8 @@ class Questions(ABC):
     ) -> "Changes":
         """Adds a model to the running pool. The other models stay where they are.
 
-        `path`: on the pool's machine, as in `config.toml`. `keys`: any other key of `[[model]]`, with a value as there.
+        `path`: on the pool's machine, as in `config.toml`; without one, the model is what `config.toml` says of it now.
+        `keys`: any other key of `[[model]]`, with a value as there; they need a path.
         A model that is already served gets this path and these keys. The model stays until the pool ends, you unload
         it, or a `reload` finds a model of its name in the file. Returns as `reload` does, and raises `InvalidConfig` if
         there is no room or a key is wrong. Only from the local machine.
@@ -178,7 +187,9 @@ class Questions(ABC):
         if "name" in keys:
             raise TypeError("a model's name is the first argument")
         where = _text("path", os.fspath(path))
-        if not where.startswith("stub:"):
+        if keys and not where:
+            raise TypeError("keys of a model are given with its path")
+        if where and not where.startswith("stub:"):
             where = os.path.abspath(where)
         about: list[object] = [_text("model", model), where]
         if keys:

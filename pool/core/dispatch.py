@@ -534,7 +534,7 @@ class Dispatch:
             surely_s = 0.0
         cut = microbatches > 1 or padded != rows or jobs > 1 or first.rows != first.job.rows
         self._batches += 1
-        lane = slot.idle_lanes.pop()
+        lane, versions = slot.idle_lanes.pop(), slot.versions
         batch = Batch(
             self._batches,
             key,
@@ -552,6 +552,7 @@ class Dispatch:
             batchable and cut,
             jobs,
             beside=bool(slot.batches),
+            version=versions[model.name] if model.name in versions else None,  # noqa: SIM401  # not a call for each
         )
         if slot.batches:
             for other in slot.batches.values():

@@ -223,6 +223,7 @@ class Death:
     `untouched`: it ended by itself, or by others, before the pool's kill came to it, if there was one.
     `other_release`: it said that it is of another release than the pool. Only the pool's restart mends that, or the
     former files. `no_room`: it was to follow a worker beside it, and its device has no room for both.
+    `cause`: the signal's name, or that of its exit status, for those that count deaths.
     `blamed`: the model that it could not load, or did not come to an end with. `unloadable`: it is that model's files,
     so that another version may do.
     """
@@ -235,6 +236,7 @@ class Death:
     no_room: bool = False
     blamed: str | None = None
     unloadable: bool = False
+    cause: str = "OTHER"
 
 
 @dataclass(frozen=True, slots=True)

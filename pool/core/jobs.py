@@ -268,6 +268,7 @@ class Batch:
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
     overran: bool = False  # its worker was killed because it ran for too long
+    version: int | None = None  # of the model, that its worker has; None where it has no numbered versions
 
     @property
     def model(self) -> str:

@@ -23,7 +23,7 @@ from pool.core import events as told
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
 from pool.core.explain import job_history, recent_jobs
-from pool.core.fleet import Fleet, Recycling, Slot, SlotState
+from pool.core.fleet import Fleet, KilledFor, Recycling, Slot, SlotState
 from pool.core.history import History
 from pool.core.jobs import Batch, Job, Kept
 from pool.core.orders import Orders
@@ -100,6 +100,11 @@ class Machine:
     def answered(self) -> Counter[str]:
         """How many jobs ended in which way."""
         return self._answers.counts
+
+    @property
+    def answered_nameless(self) -> Counter[str]:
+        """Those of them that were for a model that is not known."""
+        return self._answers.nameless
 
     def next_deadline(self) -> float | None:
         """When to call `handle(Tick(), now)` at the latest, if nothing else happens."""
@@ -214,8 +219,7 @@ class Machine:
         models = self.backlog.models
         for name in event.models:
             if name not in models:
-                models[name] = Model(name, self.policy.model(name))
-                self._dispatch.add(models[name])
+                self._dispatch.add(self.backlog.begin(name, self.policy.model(name)))
         self.fleet.handle(event, now)
         self._note_leaving()
         self._dispatch.planned(self.fleet.slots[event.slot])
@@ -238,7 +242,7 @@ class Machine:
         held = {name for slot in self.fleet.slots for name in self.fleet.held(slot)}
         for name in self._leaving - held:
             if not self.backlog.models[name].jobs:
-                self._dispatch.forget(self.backlog.models.pop(name))
+                self._dispatch.forget(self.backlog.end(name))
                 self._leaving.discard(name)
                 self.calls.epoch += 1  # no name means it any more
 
@@ -414,10 +418,11 @@ class Machine:
             return  # an answer from a dead incarnation: its jobs have been given to another
         if len(payloads) != len(batch.parts):
             why = f"answered {len(payloads)} parts of {len(batch.parts)} in batch {batch.number}"
-            self.fleet.kill(slot.worker, why, now)
+            self.fleet.kill(slot.worker, KilledFor.MISBEHAVED, why, now)
             return
         if lane != batch.lane:
-            self.fleet.kill(slot.worker, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
+            why = f"answered batch {batch.number} of lane {batch.lane} in lane {lane}"
+            self.fleet.kill(slot.worker, KilledFor.MISBEHAVED, why, now)
             return
         self._dispatch.ended(batch, now)
         before = slot.worker.jobs_done if self.policy.recycle_jobs else 0
@@ -432,7 +437,7 @@ class Machine:
         if slot is None or batch is None:
             return
         self._dispatch.ended(batch, now)
-        self.fleet.kill(slot.worker, f"cannot be reached in lane {batch.lane}", now)
+        self.fleet.kill(slot.worker, KilledFor.UNREACHABLE, f"cannot be reached in lane {batch.lane}", now)
         self._slots_changed(now)
         self._trial.unsent(batch, now)
         self._dispatch.end_affinity(slot, now)
@@ -453,7 +458,7 @@ class Machine:
         if worker is not slot.worker:
             self.fleet.exited_beside(worker, event.death, now)
         elif slot.state is SlotState.FATAL:
-            self.fleet.deaths.gone_at_last(slot, now)
+            self.fleet.deaths.gone_at_last(slot, event.death, now)
         else:
             batches = self._dispatch.withdraw(slot, now)
             death = self.fleet.deaths.exited(slot, event.death, bool(batches), now)
@@ -601,6 +606,11 @@ class Machine:
     def judged(self, slot: int) -> tuple[RowsJudged, ...]:
         """What a new worker of the slot learns about its models' rows."""
         return self._joining.judged(self.fleet.slots[slot])
+
+    def counts_snapshot(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """How the jobs of each model ended, and of those that are gone, as plain values."""
+        here = [(name, model.tally) for name, model in self.backlog.models.items()]
+        return [(name, tally.snapshot()) for name, tally in (*here, *self.backlog.departed)]
 
     def models_snapshot(self, now: float) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""

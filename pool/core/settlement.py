@@ -11,7 +11,7 @@ from pool.core import events as told
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, JobState, Part
-from pool.core.queue import Answers, Chunks
+from pool.core.queue import Answers, Chunks, Counts
 from pool.core.trial import Trial, acquit
 
 __all__ = ["Settlement"]
@@ -49,6 +49,10 @@ class Settlement:
             self._learn(batch, run_s, now)
         if batch.joined:
             failures = self._trial.trusted(batch, failures)
+        tally, version = batch.key.line.model.tally, batch.version
+        if now >= tally.due:
+            tally.snap(now)
+        counts = tally.versions[version] if version in tally.versions else tally.of(version)
         failed: list[tuple[Part, told.Failure]] = []
         given = 0  # answers
         for place, part in enumerate(batch.parts):
@@ -64,8 +68,9 @@ class Settlement:
             else:
                 if part.loss is not None:
                     acquit(part)
-                if self._succeeded(slot, batch, part, payload, run_s, fetch_s, now):
+                if self._succeeded(slot, batch, part, payload, counts, run_s, fetch_s, now):
                     given += job.weight
+        counts.batch(batch.rows, given, run_s)
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
         ended = given
@@ -91,7 +96,15 @@ class Settlement:
             model.fitted(key, batch.microbatch, now)
 
     def _succeeded(
-        self, slot: Slot, batch: Batch, part: Part, payload: object, run_s: float, fetch_s: float, now: float
+        self,
+        slot: Slot,
+        batch: Batch,
+        part: Part,
+        payload: object,
+        counts: Counts,
+        run_s: float,
+        fetch_s: float,
+        now: float,
     ) -> bool:
         """Whether its job has its answer now."""
         job = part.job
@@ -106,5 +119,5 @@ class Settlement:
                 job.came_back()
                 return False
             payloads = tuple(pieces[start] for start in sorted(pieces))
-        self._answers.done(job, payloads, batch, slot, run_s, fetch_s, now)
+        self._answers.done(job, payloads, batch, slot, counts, run_s, fetch_s, now)
         return True

@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--link-fd", type=int, required=True)
     parser.add_argument("--settings-fd", type=int, required=True)
     parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--counts-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     given = parser.parse_args()
     try:
@@ -29,7 +30,7 @@ def main() -> None:
     link.setblocking(False)
     from pool.gateway.main import run  # after the first act: it takes a while
 
-    run(settings, listener, link)
+    run(settings, listener, link, counts_fd=given.counts_fd)
 
 
 if __name__ == "__main__":

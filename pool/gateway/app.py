@@ -19,6 +19,7 @@ from pool.gateway.callers import Caller, Callers
 from pool.gateway.codes import retry_after
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
+from pool.gateway.request_counts import ROUTES
 
 __all__ = ["Application", "Spoken"]
 
@@ -28,9 +29,6 @@ WHAT = (
     "a gateway of a TensorFlow worker pool: it answers below /v1 (TensorFlow Serving), /v2 (Open Inference Protocol)"
     " and /metrics"
 )
-
-
-ROUTES = ("infer", "predict", "classify", "regress", "metadata", "ready", "live", "config", "stats", "metrics", "index")
 
 
 class Spoken(Protocol):

@@ -1,6 +1,7 @@
 """JSON as both protocols read and write it: NaN and Infinity are numbers. Nothing that is read can end the process."""
 
 import json
+import math
 from typing import Any
 
 import orjson
@@ -17,12 +18,21 @@ def read(text: Buffer) -> Any:
     try:
         return orjson.loads(view)
     except orjson.JSONDecodeError as error:
-        why = error
-    # NaN, Infinity, and numbers beyond a double, which are rare: orjson knows none of them.
-    try:
-        return json.loads(bytes(view).decode())
-    except (ValueError, RecursionError):
-        raise Refused(400, f"the body is not JSON: {why}") from None
+        why: object = error
+    raw = bytes(view)
+    if b"NaN" in raw or b"Infinity" in raw:  # which are rare, and orjson does not know them
+        try:
+            return json.loads(raw.decode(), parse_float=_finite)
+        except (ValueError, RecursionError) as error:
+            why = error
+    raise Refused(400, f"the body is not JSON: {why!s:.200}")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"the number {number:.40} is too large for a double")
+    return value
 
 
 def write(value: Any, *, is_finite: bool = True) -> bytes:

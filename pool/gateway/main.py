@@ -28,17 +28,22 @@ def run(
     listener: socket.socket,
     link: socket.socket | None = None,
     on_serving: Callable[[], None] = lambda: None,
+    counts_fd: int | None = None,
 ) -> None:
     """Returns when it was told to end and has ended. `link`: to the parent; None where there is none.
 
-    `on_serving` is called once, as soon as connections are accepted.
+    `on_serving` is called once, as soon as connections are accepted. `counts_fd`: as in `serve`.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, listener, link, on_serving))
+        runner.run(_run(settings, listener, link, on_serving, counts_fd))
 
 
 async def _run(
-    settings: GatewaySettings, listener: socket.socket, link: socket.socket | None, on_serving: Callable[[], None]
+    settings: GatewaySettings,
+    listener: socket.socket,
+    link: socket.socket | None,
+    on_serving: Callable[[], None],
+    counts_fd: int | None,
 ) -> None:
     loop = asyncio.get_running_loop()
 
@@ -52,7 +57,7 @@ async def _run(
     def told_to_end() -> None:
         serving.cancel() if stops.is_set() else stops.set()
 
-    serving = asyncio.ensure_future(serve(settings, listener, stops, serves))
+    serving = asyncio.ensure_future(serve(settings, listener, stops, serves, counts_fd))
     for number in SIGNALS:
         loop.add_signal_handler(number, told_to_end)
     if link is not None:

@@ -8,8 +8,12 @@ from collections.abc import Callable
 
 from pool.gateway.app import Application, Spoken
 from pool.gateway.callers import Callers
+from pool.gateway.exposition import PATHS, Exposition
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
+from pool.gateway.inference import Inference
+from pool.gateway.request_counts import RequestCounts
+from pool.gateway.serving import Serving
 from pool.wire.gateway import GatewaySettings
 
 __all__ = ["serve"]
@@ -19,13 +23,22 @@ BODIES = 16  # of the largest size at one time
 
 
 async def serve(
-    settings: GatewaySettings, listening: socket.socket, stops: asyncio.Event, on_ready: Callable[[], None]
+    settings: GatewaySettings,
+    listening: socket.socket,
+    stops: asyncio.Event,
+    on_ready: Callable[[], None],
+    counts_fd: int | None = None,
 ) -> None:
-    """Takes the connections of a socket that is bound until `stops` is set; then what is open may end in its time."""
+    """Takes the connections of a socket that is bound until `stops` is set; then what is open may end in its time.
+
+    `counts_fd`: where all processes of this gateway count their requests.
+    """
     limits = _limits(settings)
     _make_room(limits.connections)
     callers = Callers(settings)
-    server = Server(Application(callers, _hosts(settings), _protocols(settings), limits), limits)
+    requests = RequestCounts(counts_fd)
+    protocols = _protocols(settings, requests)
+    server = Server(Application(callers, _hosts(settings), protocols, limits, requests.count), limits)
     try:
         await server.open(listening, _tls(settings))
         on_ready()
@@ -35,10 +48,11 @@ async def serve(
         await callers.close()
 
 
-def _protocols(settings: GatewaySettings) -> dict[str, Spoken]:
+def _protocols(settings: GatewaySettings, requests: RequestCounts) -> dict[str, Spoken]:
     """By the first part of the path."""
-    del settings
-    return {}
+    exposition = Exposition(requests)
+    told = {path.split("/")[1]: exposition for path in PATHS}
+    return {"v1": Serving(), "v2": Inference(repository=settings.repository_control), **told}
 
 
 def _limits(settings: GatewaySettings) -> Limits:

@@ -51,7 +51,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`what`: reload, load, unload. `model`: the name; `path`: of the one to load. `keys`: what else its section has.
+    """`what`: reload, load, unload. `model`: the name; `path`: of the one to load, "" for the file's section of it.
+
+    `keys`: what else the section of one with a path has.
 
     `base`: the folder that a path in these is relative to.
     """
@@ -152,7 +154,11 @@ def _wanted(request: Request, source: Source, world: World) -> "tuple[Settings, 
         return settings.model_copy(update={"model": (*settings.model, *loaded.values())}), loaded
     models = {model.name: model for model in former.model}
     if request.what == "load":
-        models[request.model] = loaded[request.model] = _section(request, former)
+        if request.path:
+            models[request.model] = loaded[request.model] = _section(request, former)
+        else:
+            models[request.model] = _section_in_file(request.model, source)
+            loaded.pop(request.model, None)
     else:
         if request.model not in models:
             raise InvalidConfig(f"no model {request.model!r:.100} is served; there are: {', '.join(models)}")
@@ -163,6 +169,15 @@ def _wanted(request: Request, source: Source, world: World) -> "tuple[Settings, 
         del models[request.model]
         loaded.pop(request.model, None)
     return former.model_copy(update={"model": tuple(models.values())}), loaded
+
+
+def _section_in_file(model: str, source: Source) -> "ModelSection":
+    if source.read is None:
+        raise InvalidConfig(NO_FILE)
+    models = {each.name: each for each in source.read().model}
+    if model not in models:
+        raise InvalidConfig(f"{source.where} has no model {model!r:.100}; there are: {', '.join(models)}")
+    return models[model]
 
 
 def _section(request: Request, former: "Settings") -> "ModelSection":

@@ -31,23 +31,27 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False,
         killed = -returncode == signal.SIGKILL
         hint = " (out of memory?)" if killed and not by_us else ""
         blamed = step.model if step is not None and killed and by_us else ""
-        return Death(name + hint, True, last_output, untouched=not (killed and by_us), blamed=blamed or None)
+        untouched = not (killed and by_us)
+        return Death(name + hint, True, last_output, untouched=untouched, blamed=blamed or None, cause=name)
     try:
         status = Exit(returncode)
     except ValueError:
         return Death(f"exit status {returncode}", True, last_output, untouched=True)
+    cause = status.name
     text = f"exit status {returncode}" + ("" if status is Exit.STOPPED else f" {status.name}")
     if status is Exit.OTHER_RELEASE:
         why = f" ({last_output[-1]})" if last_output else ""
-        return Death(f"{text}: {RESTART_NEEDED}{why}", True, last_output, untouched=True, other_release=True)
+        text = f"{text}: {RESTART_NEEDED}{why}"
+        return Death(text, True, last_output, untouched=True, other_release=True, cause=cause)
     if status in _OWN_WORDS and last_output:
         no_room = status is Exit.NO_ROOM
-        return Death(last_output[-1], status.restartable, last_output, untouched=True, no_room=no_room)
+        return Death(last_output[-1], status.restartable, last_output, untouched=True, no_room=no_room, cause=cause)
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
     if status is not Exit.MODEL_CANNOT_LOAD or step is None or not step.model:
-        return Death(text, status.restartable, last_output, untouched=True)
-    return Death(text, False, last_output, untouched=True, blamed=step.model, unloadable=step.of_files)
+        return Death(text, status.restartable, last_output, untouched=True, cause=cause)
+    blamed, unloadable = step.model, step.of_files
+    return Death(text, False, last_output, untouched=True, blamed=blamed, unloadable=unloadable, cause=cause)
 
 
 def is_ending(pid: int) -> bool:
@@ -66,4 +70,5 @@ def is_ending(pid: int) -> bool:
 
 def not_spawned(action: SpawnWorker | SpawnReplacement | SpawnStandby, error: OSError) -> WorkerExited:
     """There is no process, because the machine has no room for one."""
-    return WorkerExited(action.slot, action.incarnation, Death(f"cannot be spawned: {error}", restartable=True))
+    death = Death(f"cannot be spawned: {error}", restartable=True, cause="NOT_SPAWNED")
+    return WorkerExited(action.slot, action.incarnation, death)

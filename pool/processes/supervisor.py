@@ -295,7 +295,8 @@ class Supervisor:
         if after is not None and after.incarnation == incarnation:
             del self._after[slot]
             self._turn.soon()
-            self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
+            death = Death("it was not spawned yet", restartable=True, cause=Exit.STOPPED.name)
+            self._cancelled.append(WorkerExited(slot, incarnation, death))
 
     def pid(self, slot: int, incarnation: int) -> int | None:
         process = self._current(slot, incarnation)

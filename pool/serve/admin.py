@@ -17,7 +17,7 @@ from pool.processes import RESTART_NEEDED
 from pool.recorder import Recorder
 from pool.serve.front import Front, Question
 from pool.serve.refusals import count
-from pool.serve.status import models_status, pool_status, slot_status
+from pool.serve.status import model_counts, models_status, pool_status, slot_status
 from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
 
@@ -74,8 +74,10 @@ class Admin:
         """Raises `Refused`."""
         match question.what:
             case "status":
-                status = pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool())
-                self._front.reply(question, status)
+                self._front.reply(question, self._status())
+            case "metrics":
+                counts, nameless = model_counts(self._machine), dict(self._machine.answered_nameless)
+                self._front.reply(question, {"status": self._status(), "models": counts, "nameless": nameless})
             case "models":
                 away = self._pool()["failover"]["away"]
                 self._front.reply(question, models_status(self._machine, away, self._remarks, time.monotonic()))
@@ -96,6 +98,9 @@ class Admin:
                 raise Refused(f"{question.what} is accepted {OWNERS_ONLY}", Fault.NOT_ALLOWED)
             case other:
                 raise Refused(f"this pool does not know how to answer {other!r:.40}", Fault.NOT_UNDERSTOOD)
+
+    def _status(self) -> dict[str, Any]:
+        return pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool())
 
     def _change_slot(self, question: Question) -> dict[str, int]:
         """The answer to a restart is the incarnation that is to follow."""

@@ -178,6 +178,11 @@ class Front:
         return self._outboxes.size_bytes + self._pipes.size_bytes
 
     @property
+    def clients(self) -> int:
+        """How many are there."""
+        return len(self._clients.present())
+
+    @property
     def call_bytes(self) -> int:
         """Of what clients have said of their calls."""
         return sum([client.calls.size_bytes for client in self._clients.named.values()])

@@ -132,21 +132,26 @@ class SharedMemory:
         """
         self.lent_bytes = 0
         self._ended = ended
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._client_most_bytes = client_most_bytes
         self._segments: dict[int, Segment] = {}
         self._users: Counter[int] = Counter()  # by segment
         self._numbers = 0
         self._closed: list[int] = []
 
+    @property
+    def segments(self) -> int:
+        """How many are lent, or still used."""
+        return len(self._segments)
+
     def adopt(self, most_bytes: int, client_most_bytes: int) -> None:
         """What is lent stays lent."""
-        self._most_bytes, self._client_most_bytes = most_bytes, client_most_bytes
+        self.most_bytes, self._client_most_bytes = most_bytes, client_most_bytes
 
     def lend(self, client: bytes, request: wire.MemoryRequest) -> Segment | None:
         """A new segment, if there may be one of a size that serves the client."""
         has = sum(segment.size_bytes for segment in self._segments.values() if segment.client == client)
-        left = min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)
+        left = min(self.most_bytes - self.lent_bytes, self._client_most_bytes - has)
         wanted = max(SMALLEST_BYTES, rounded_up(request.most_bytes, PAGE_BYTES))
         size_bytes = min(wanted, left // PAGE_BYTES * PAGE_BYTES)
         if size_bytes < max(1, request.least_bytes):

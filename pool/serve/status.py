@@ -13,7 +13,7 @@ from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["doing", "models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
+__all__ = ["doing", "model_counts", "models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
 
 ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
@@ -42,10 +42,25 @@ def pool_status(
             "jobs": machine.backlog.held,
             "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
+            "max_jobs": machine.policy.max_jobs,
+            "max_bytes": machine.policy.max_bytes,
         },
         "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot(now)],
         "answered": dict(machine.answered),
     }
+
+
+def model_counts(machine: Machine) -> list[dict[str, Any]]:
+    """Of each model, those that are gone among them."""
+    return [
+        {
+            "name": name,
+            "model": model_of(name),
+            "version": version_of(name) if is_entry(name) else None,
+            "versions": versions,
+        }
+        for name, versions in machine.counts_snapshot()
+    ]
 
 
 def restart_needed(machine: Machine) -> str | None:
@@ -95,6 +110,8 @@ def slot_status(
         "standby": None if standby is None else _beside(standby, now),
         "replacement_failure": None if failure is None else _failure(failure, now),
         "leaving": [_beside(each, now) for each in slot.beside if each.role is Role.LEAVING],
+        "restarts": slot.restarts,
+        "deaths": dict(slot.deaths),
     }
 
 
@@ -212,11 +229,12 @@ def _signature(info: ModelInfo, model: Model, name: str) -> dict[str, Any]:
         "batchable": model.batchable(name, None),
         "rows": model.rows_told(name),
         "amiss": info.amiss.get(name),
+        "method_name": signature.method_name,
     }
 
 
 def _specs(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     return {
-        name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
+        name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape), "name": spec.name}
         for name, spec in specs.items()
     }

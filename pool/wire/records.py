@@ -8,13 +8,15 @@
        │                                               Recent ─── jobs ─────► JobSummary
                                                           └────── deaths ───► Death
     JobHistory, SlotHistory ── crash_reports ──► CrashReport
+    Metrics ── status ──► Status
+       └────── models ──► ModelCounts ── versions ──► VersionCounts ── total, queue, … ──► Histogram
 
 Times are in seconds, memory is in bytes. A field that does not apply is None or empty. `pool/docs/json.md` is made
 from these classes. A field that is added later has a default: the pool may be older than its client.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pool.wire.codec import Plain, Record
 from pool.wire.html import html_table
@@ -36,14 +38,17 @@ __all__ = [
     "Gateway",
     "GatewayProcess",
     "GpuUse",
+    "Histogram",
     "JobHistory",
     "JobSummary",
     "JobTimes",
     "LastMinute",
     "LogLine",
     "LogLines",
+    "Metrics",
     "Model",
     "ModelCopies",
+    "ModelCounts",
     "ModelLoad",
     "Moved",
     "Queue",
@@ -57,6 +62,7 @@ __all__ = [
     "SlotHistory",
     "Status",
     "Tensor",
+    "VersionCounts",
     "VersionsOnDisk",
     "WasInState",
     "WorkingSize",
@@ -153,6 +159,8 @@ class Slot(Record):
     standby: Beside | None
     replacement_failure: ReplacementFailure | None
     leaving: tuple[Beside, ...]
+    restarts: int = 0
+    deaths: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +168,8 @@ class Queue(Record):
     jobs: int
     queued: int
     bytes: int
+    max_jobs: int | None = None
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +225,7 @@ class ModelLoad(Record):
     dependent: Mapping[str, str]
     amiss: Mapping[str, str]
     costs: tuple[Cost, ...]
+    oldest_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +271,9 @@ class Status(Record):
     queue: Queue
     models: tuple[ModelLoad, ...]
     answered: Mapping[str, int]
+    clients: int = 0
+    segments: int = 0
+    lendable_bytes: int | None = None
     gateway: Gateway | None = None
 
     def _repr_html_(self) -> str:
@@ -278,6 +292,52 @@ class Status(Record):
         )
 
 
+# --- Client.metrics -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram(Record):
+    """`counts`: of those of at most 2^n µs, or rows, and more than 2^(n-1), by n; empty ones at the end left out."""
+
+    counts: tuple[int, ...]
+    sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCounts(Record):
+    """Of the jobs that one version of a model ran: how many ended in which way, and how long those with a result took.
+
+    `version` None: the model has no numbered versions, or the jobs never ran. `batch_rows`: batches, by their rows.
+    """
+
+    version: int | None
+    jobs: Mapping[str, int]
+    total: Histogram
+    queue: Histogram
+    batch_wait: Histogram
+    run: Histogram
+    batch_rows: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCounts(Record):
+    """A model that is there, or was lately."""
+
+    name: str
+    model: str
+    version: int | None
+    versions: tuple[VersionCounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics(Record):
+    """What has been counted since the pool's start. `nameless`: jobs for models that the pool did not know."""
+
+    status: Status
+    models: tuple[ModelCounts, ...]
+    nameless: Mapping[str, int]
+
+
 # --- Client.models --------------------------------------------------------------------------------------------------
 
 
@@ -293,16 +353,22 @@ class Decision(Record):
 
 @dataclass(frozen=True, slots=True)
 class Tensor(TensorSpec, Record):
-    """What an input takes, or an output gives: -1 is any size, and a `shape` of None any shape."""
+    """What an input takes, or an output gives: -1 is any size, and a `shape` of None any shape.
+
+    `name`: of the tensor in the model's graph.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureInfo(Record):
+    """`method_name`: which of TensorFlow Serving's methods it is made for."""
+
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
     batchable: bool
     rows: str
     amiss: str | None
+    method_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """`dtype` is TensorFlow's name of it; `shape` is None when the rank is unknown, -1 stands for an unknown axis."""
+    """`dtype` is TensorFlow's name of it; `shape` is None when the rank is unknown, -1 stands for an unknown axis.
+
+    `name`: of the tensor in the model's graph; "" where it has none, or none is known. Specs that differ in nothing
+    else are equal: they take the same.
+    """
 
     dtype: str
     shape: tuple[int, ...] | None
+    name: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         if self.shape is None:
@@ -48,12 +53,15 @@ class Signature:
 
     `composite`: some are the parts of ragged or sparse tensors, whose axes 0 are of sizes of their own. `parts`: what
     inputs are called, too, whose own name does not say which part they are: `r.row_splits_0` is `r_1`.
+    `method_name`: which of TensorFlow Serving's methods it is made for, such as `tensorflow/serving/predict`; "" where
+    the model does not say.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     composite: bool = False
     parts: Mapping[str, str] = field(default_factory=dict)
+    method_name: str = ""
 
     def asked(self, outputs: Collection[str] | None) -> Collection[str]:
         """The outputs that a call means: None are all of them."""

@@ -29,9 +29,10 @@ from pool.config.optimizations import ModelAdvanced
 from pool.config.renamed import RENAMED
 from pool.config.settings import Settings
 from pool.config.tensorflow import LayerRuleSection, TensorFlowOverrides
-from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
+from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
+from pool.gateway.families import FAMILIES
 from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -144,6 +145,12 @@ def _structs() -> Table:
 def _layout() -> str:
     doc = inspect.getdoc(hot) or ""
     return _text("\n".join(line.removeprefix("    ") for line in doc.splitlines() if line.startswith("    ")))
+
+
+def _metrics() -> Table:
+    return ["metric", "type", "labels", "means"], [
+        [_code(each.name), each.kind, ", ".join(map(_code, each.labels)), each.text] for each in FAMILIES.values()
+    ]
 
 
 def _exits() -> Table:
@@ -357,8 +364,8 @@ def _plain(text: str) -> str:
 
 
 _JSON = {bool: "boolean", int: "integer", float: "number", str: "text", codec.Plain: "any"}
-_ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline"})
-"""Of `pool models` and `pool explain JOB`: they have a table of their own on the page, or are in another one."""
+_ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline", "status"})
+"""Of `pool models`, `pool explain JOB` and `client.metrics()`: they have a table of their own on the page, or are in another one."""
 
 
 def _record(kind: Any, before: str = "") -> Callable[[], Table]:
@@ -373,7 +380,7 @@ def _paths(kind: Any, before: str, told: set[Any]) -> Iterator[tuple[str, str]]:
     for name, annotation in get_type_hints(kind).items():
         yield f"{before}{name}", _json_type(annotation)
         inner, is_list = _record_in(annotation)
-        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory)):
+        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory, records.Metrics)):
             continue
         told.add(inner)
         yield from _paths(inner, f"{before}{name}{'[]' if is_list else ''}.", told)
@@ -512,8 +519,11 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "structs": _structs,
     "layout": _layout,
     "exits": _exits,
+    "metrics": _metrics,
+    "killed-for": lambda: (["cause", "means"], _meanings(KilledFor)[1]),
     "marks": _marks,
     "record-status": _record(records.Status),
+    "record-metrics": _record(records.Metrics),
     "record-models": _record(records.Model, "[]."),
     "record-changes": _record(records.Changes),
     "record-job": _record(records.JobHistory),

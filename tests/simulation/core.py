@@ -345,6 +345,15 @@ class Core:
         """The history of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
         return self._machine.explain(about)
 
+    def counts_snapshot(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """How the jobs of each model ended, those of models that are gone too."""
+        return self._machine.counts_snapshot()
+
+    @property
+    def answered_nameless(self) -> Counter[str]:
+        """How many jobs ended in which way that were for no model that it knows."""
+        return self._machine.answered_nameless
+
     def models_snapshot(self) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""
         return self._machine.models_snapshot(self.now)

@@ -12,7 +12,7 @@ from pool.errors import InvalidInput
 from pool.wire.records import JobHistory, JobSummary, Recent
 from simulation.driver import Driver
 from support.commands import in_process
-from unit import told_pool
+from support import told_pool
 
 
 def told_of_a_job() -> tuple[JobHistory, JobSummary]:

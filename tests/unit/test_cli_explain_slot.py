@@ -13,7 +13,7 @@ from pool.core import events as told
 from pool.wire.records import Batch, Beat, BusyLane, CrashReport, Death, Feed, Recent, Slot, SlotHistory
 from simulation.driver import Driver
 from support.commands import in_process
-from unit import told_pool
+from support import told_pool
 
 
 def slot_that_died(number: int) -> Slot:

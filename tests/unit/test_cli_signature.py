@@ -11,7 +11,7 @@ from pool.wire.records import Model, SignatureInfo, Status, Tensor
 from pool.wire.signatures import ModelInfo, Signature
 from pool.wire.worker_messages import Phase
 from simulation.driver import Driver
-from unit import told_pool
+from support import told_pool
 
 X = {"x": Tensor("int64", ())}
 SIGNATURE = SignatureInfo({"x": Tensor("int64", ())}, {}, batchable=False, rows="", amiss=None)

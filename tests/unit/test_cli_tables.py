@@ -23,7 +23,7 @@ from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.worker_messages import Phase
 from simulation.driver import Driver
 from support.commands import in_process
-from unit import told_pool
+from support import told_pool
 
 WHY = "exit status 74 MODEL_CANNOT_LOAD: model digits: /models/digits is not a SavedModel"
 DIFFERS = "output 'y' gave 2 for a row that gave 1"
@@ -210,7 +210,7 @@ def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.Mo
     heading = next(number for number, line in enumerate(lines) if line.startswith("MODEL "))
     headings = "MODEL QUEUED RUNNING JOBS/S ERRORS P50 P99 DEVICE TIME SIZE MAX BATCH TAKES"
     assert " ".join(lines[heading].split()) == headings
-    told = "m 2 1 1.80 0 ≤ 30 ms ≤ 1 s 1.12 s 5.0 MiB 16 1 row 4.20 ms, 8 rows 21.30 ms"
+    told = "m 2 1 1.80 0 ≤ 32.8 ms ≤ 1.05 s 1.12 s 5.0 MiB 16 1 row 4.20 ms, 8 rows 21.30 ms"
     assert " ".join(lines[heading + 1].split()) == told
     assert " ".join(lines[heading + 2].split()) == "new 0 0 0.00 0 – – 0.00 s 0 B 32 –"
     assert "m serving_default runs in batches of 8 rows, not 16 (max_batch), for lack of memory" in lines

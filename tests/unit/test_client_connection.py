@@ -23,7 +23,7 @@ from simulation.driver import Driver
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
 from support.processes import eventually
-from unit import told_pool
+from support import told_pool
 
 REQUEST = Request("echo", timeout_s=60.0)
 

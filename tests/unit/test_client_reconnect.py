@@ -25,7 +25,7 @@ from simulation.driver import Driver
 from support.asked import Asked
 from support.fake_pool import FakePool
 from support.processes import eventually
-from unit import told_pool
+from support import told_pool
 
 Start = Callable[..., FakePool]
 FIRST, SECOND, THIRD = b"1" * 8, b"2" * 8, b"3" * 8

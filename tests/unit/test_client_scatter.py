@@ -15,7 +15,7 @@ from pool.wire.faults import Fault
 from simulation.driver import Driver
 from support.asked import Asked
 from support.fake_pool import Serve, Serving
-from unit import told_pool
+from support import told_pool
 
 (M,) = told_pool.models(Driver(["m"]))
 MODELS = [

@@ -7,7 +7,7 @@ from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 from simulation.driver import Driver, RunBatch, every, one
-from unit import told_pool
+from support import told_pool
 
 
 def test_what_runs_is_finished_and_the_slot_stays_empty() -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from pool.cli.top import Watched
 from pool.terminal import CHART, Heading, Keys, Pane, sparkline
 from simulation.driver import Driver
-from unit import told_pool
+from support import told_pool
 
 
 def test_a_sparkline() -> None:

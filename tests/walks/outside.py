@@ -152,7 +152,18 @@ class Outside:
         assert self.core.held() == ledger.open.keys(), "the core holds other jobs than are open"
         assert self.core.answered.total() == ledger.answered + ledger.cancelled + ledger.refused
         assert ledger.retained() == [], "payloads of jobs that have ended are held"
+        self._check_counts()
         self._check_stop()
+
+    def _check_counts(self) -> None:
+        """Those by model and version are of the same jobs as those of all, and each result is in each histogram."""
+        counted = self.core.answered_nameless.copy()
+        for _, versions in self.core.counts_snapshot():
+            for counts in versions:
+                counted.update(counts["jobs"])
+                for stage in ("total", "queue", "batch_wait", "run"):
+                    assert sum(counts[stage]["counts"]) == counts["jobs"]["done"], (stage, counts)
+        assert +counted == +self.core.answered
 
     def _check_stop(self) -> None:
         if self.ends_at is not None and self.body.ledger.stopped is None:

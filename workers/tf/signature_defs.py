@@ -56,8 +56,9 @@ def bind(
             left_out[name] = str(reason)
             logger.warning("model %s: signature %r is not served: %s", model, name, reason)
         else:
+            method = str(definition.method_name)
             bound[name] = BoundSignature(
-                Signature(inputs, outputs, name in composite, composite.get(name, {})), feeds, fetches
+                Signature(inputs, outputs, name in composite, composite.get(name, {}), method), feeds, fetches
             )
     if not bound:
         why = (
@@ -85,7 +86,7 @@ def _specs(model: str, infos: Mapping[str, Any], graph: Any, what: str) -> tuple
                 logger.warning(text, model, what, part, declared, dtype)
             if dtype not in DTYPES:
                 raise _NotOfferedError(f"{what}, {part!r}, has dtype {dtype}, which cannot be sent")
-            specs[part] = TensorSpec(dtype, shape)
+            specs[part] = TensorSpec(dtype, shape, str(tensor.name))
             tensors[part] = str(tensor.name)
     return specs, tensors
 

@@ -25,7 +25,7 @@ What becomes of a worker beside the serving one changes nothing for the slot: pe
 from pool.core.fleet.fleet import Fleet
 from pool.core.fleet.recycling import Recycling
 from pool.core.fleet.slot import ALIVE, READY, SLOT_STEPS, Failure, Slot, SlotState
-from pool.core.fleet.worker import WORKER_STEPS, Role, Worker, WorkerId, WorkerState
+from pool.core.fleet.worker import WORKER_STEPS, KilledFor, Role, Worker, WorkerId, WorkerState
 
 __all__ = [
     "ALIVE",
@@ -34,6 +34,7 @@ __all__ = [
     "WORKER_STEPS",
     "Failure",
     "Fleet",
+    "KilledFor",
     "Recycling",
     "Role",
     "Slot",

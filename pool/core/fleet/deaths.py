@@ -38,6 +38,7 @@ class Deaths:
         fleet = self._fleet
         worker, reason = slot.worker, slot.worker.end(death)
         slot.batches, slot.idle_lanes = {}, []
+        slot.count_death(worker, death)
         # One that has said HELLO is of this release.
         slot.other_release = death.other_release and worker.state is WorkerState.STARTING
         fleet.forget(worker, now)
@@ -96,9 +97,10 @@ class Deaths:
         self._history[slot.number] = RestartHistory(self._fleet.policy, self._rng)
         slot.in_vain, slot.failure = 0, None
 
-    def gone_at_last(self, slot: Slot, now: float) -> None:
+    def gone_at_last(self, slot: Slot, death: Death, now: float) -> None:
         """The exit of a worker that did not die when it was killed: the slot was FATAL for that alone."""
         fleet = self._fleet
+        slot.count_death(slot.worker, death)
         fleet.forget(slot.worker, now)
         if slot.state is not SlotState.FATAL or not slot.planned or fleet.stopping or fleet.over:
             return

@@ -11,7 +11,7 @@ from pool.core import events as told
 from pool.core.fleet.deaths import Deaths
 from pool.core.fleet.replacements import Replacements
 from pool.core.fleet.slot import ALIVE, HELD, Failure, Slot, SlotState
-from pool.core.fleet.worker import ENDED, SERVES, Role, Worker, WorkerState
+from pool.core.fleet.worker import ENDED, SERVES, KilledFor, Role, Worker, WorkerState
 from pool.core.jobs import Batch
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
@@ -229,7 +229,7 @@ class Fleet:
                     self._say(worker)
             case told.WorkerReady() if worker.state is WorkerState.LOADING or worker.role is Role.STANDBY:
                 if (why := worker.unready(event)) is not None:
-                    self.kill(worker, why, now)
+                    self.kill(worker, KilledFor.MISBEHAVED, why, now)
                     return
                 self.timers.clear(worker.key)
                 worker.lanes, worker.loaded = event.lanes, {model.name: model for model in event.models}
@@ -242,7 +242,7 @@ class Fleet:
             case told.WorkerMeasured():
                 worker.resident_bytes = event.resident_bytes
             case told.WorkerBroken():
-                self.kill(worker, f"sent an invalid message: {event.what}", now)
+                self.kill(worker, KilledFor.MISBEHAVED, f"sent an invalid message: {event.what}", now)
 
     def _say(self, worker: Worker, reason: str = "", death: told.Death | None = None) -> None:
         number, incarnation = worker.slot.number, worker.incarnation
@@ -282,11 +282,11 @@ class Fleet:
 
     # --- a worker's way down ------------------------------------------------------------------------------------
 
-    def kill(self, worker: Worker, reason: str, now: float, stacks: bool = False) -> None:
+    def kill(self, worker: Worker, kill: KilledFor, reason: str, now: float, stacks: bool = False) -> None:
         """By SIGKILL; `stacks` as in `KillWorker`."""
         if worker.state in ENDED:
             return
-        worker.killed_for = reason
+        worker.killed_for, worker.kill = reason, kill
         self._end(worker, WorkerState.KILLED, reason, self.policy.kill_timeout_s, now)
         self.orders.append(do.KillWorker(worker.slot.number, worker.incarnation, reason, stacks))
 
@@ -321,7 +321,7 @@ class Fleet:
     def abandon(self, why: str, now: float) -> None:
         """Kills all that is left."""
         for worker in [slot.worker for slot in self.slots] + [worker for slot in self.slots for worker in slot.beside]:
-            self.kill(worker, why, now)
+            self.kill(worker, KilledFor.UNWANTED, why, now)
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
@@ -338,7 +338,8 @@ class Fleet:
     def is_empty(self, slot: Slot, reason: str, now: float) -> bool:
         """Whether the slot's worker holds nothing. It is killed if nobody waits for anything that it holds."""
         if slot.batches and not any(batch.wanted for batch in slot.batches.values()):
-            self.kill(slot.worker, f"ran only jobs that nobody waits for when {reason}", now)
+            why = f"ran only jobs that nobody waits for when {reason}"
+            self.kill(slot.worker, KilledFor.UNWANTED, why, now)
         return not slot.batches
 
     def forget(self, worker: Worker, now: float, state: WorkerState = WorkerState.GONE) -> None:
@@ -355,6 +356,7 @@ class Fleet:
     ) -> None:
         """None of it changes the slot: the serving worker serves on. STUCK: it cannot be seen to be gone."""
         slot, policy, reason = worker.slot, self.policy, worker.end(death)
+        slot.count_death(worker, death)
         other_release = death.other_release and worker.state is WorkerState.STARTING
         slot.other_release |= other_release
         lasted = worker.state is WorkerState.STANDING_BY and now - worker.since >= policy.restart_period_s
@@ -384,7 +386,7 @@ class Fleet:
             self._silent(worker, now)
             return None
         if worker.state is not WorkerState.KILLED:
-            self.kill(worker, worker.overran(self.policy), now, stacks=True)
+            self.kill(worker, KilledFor.SLOW, worker.overran(self.policy), now, stacks=True)
             return None
         why = f"pid {worker.pid} did not die within {self.policy.kill_timeout_s:g} s of SIGKILL (stuck in the kernel?)"
         match worker.role:
@@ -398,7 +400,7 @@ class Fleet:
                 text = f"slot {number} incarnation {incarnation} did not leave: {why}"
                 self.orders.append(do.Notice(text))
             case _:
-                death = told.Death(why, restartable=True, untouched=True)
+                death = told.Death(why, restartable=True, untouched=True, cause=WorkerState.STUCK.name)
                 self.exited_beside(worker, death, now, WorkerState.STUCK)
         return None
 
@@ -450,7 +452,7 @@ class Fleet:
         if worker.missed_at > worker.heard_at:
             silent_s = now - worker.heard_at
             why = f"was idle and gave no sign of life for {silent_s:.0f} s ([health] silent_after)"
-            self.kill(worker, why, now, stacks=True)
+            self.kill(worker, KilledFor.SILENT, why, now, stacks=True)
         worker.missed_at = now
 
     def batch_overran(self, batch: Batch, now: float) -> None:
@@ -458,7 +460,7 @@ class Fleet:
         age = now - batch.started
         batch.overran = worker.state not in ENDED  # else it may have been killed in time
         why = f"has run batch {batch.number} of {batch.model} for {age:.1f} s ([health] hung_after)"
-        self.kill(worker, why, now, stacks=True)
+        self.kill(worker, KilledFor.HUNG, why, now, stacks=True)
 
     def change(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pool.core.events import Death
 from pool.core.fleet.worker import SERVES, Role, Worker, WorkerState
 from pool.core.jobs import Batch, IllegalStep
+from pool.wire.exits import Exit
 
 if TYPE_CHECKING:
     from pool.clock import Timers
@@ -112,6 +115,8 @@ class Slot:
     in_vain: int = 0
     kept_for: Line | None = None
     turn: int = 0
+    restarts: int = 0  # workers that it got after its first one, for whatever reason
+    deaths: Counter[str] = field(default_factory=Counter)  # by cause, of workers in any role
     rested: int = -1
     other_release: bool = False
     failure: Failure | None = None
@@ -179,10 +184,17 @@ class Slot:
         """The slot is this worker's from now on; what was the former one's is forgotten."""
         if worker in self.beside:
             self.beside.remove(worker)
+        self.restarts += self.worker.incarnation > 0
         worker.role = Role.SERVING
         self.worker = worker
         self.batches, self.idle_lanes = {}, []
         self.kept_for = None
+
+    def count_death(self, worker: Worker, death: Death) -> None:
+        """Unless it ended because it was told to. REQUIRES that the worker's state is still that before its exit."""
+        told_to = worker.state is WorkerState.STOPPING and death.cause in (Exit.STOPPED.name, Exit.POOL_GONE.name)
+        if not (told_to or death.no_room):
+            self.deaths[death.cause if worker.kill is None or death.untouched else worker.kill.name] += 1
 
     def validate(self, timers: Timers) -> None:
         """Raises AssertionError where an invariant of the slot and its workers does not hold."""

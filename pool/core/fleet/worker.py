@@ -16,7 +16,7 @@ from pool.wire.signatures import ModelInfo
 if TYPE_CHECKING:
     from pool.core.fleet.slot import Slot
 
-__all__ = ["WORKER_STEPS", "Role", "Worker", "WorkerId", "WorkerState"]
+__all__ = ["WORKER_STEPS", "KilledFor", "Role", "Worker", "WorkerId", "WorkerState"]
 
 WorkerId = tuple[int, int]
 """Slot and incarnation, which name a worker for ever."""
@@ -49,6 +49,17 @@ class WorkerState(Enum):
         return SHOWN.get(self, self.name)
 
 
+class KilledFor(Enum):
+    """What the pool kills a worker for, as deaths are counted."""
+
+    HUNG = "a batch ran for too long"
+    SILENT = "it was idle and gave no sign of life"
+    SLOW = "a step of its start, or its exit, took too long"
+    UNREACHABLE = "a batch could not be sent to it"
+    MISBEHAVED = "it said what no worker says"
+    UNWANTED = "nobody waited any more for what it ran, or the pool ended at once"
+
+
 SHOWN = {WorkerState.STANDING_BY: "READY", WorkerState.YIELDING: "DRAINING", WorkerState.KILLED: "STOPPING"}
 
 _DOWN = frozenset({WorkerState.STOPPING, WorkerState.KILLED, WorkerState.GONE})
@@ -72,8 +83,9 @@ class Worker:
     """`(slot, incarnation)` names it for ever. `models` are those that it was told of; `loaded`, what it said of them.
 
     `since` when it is in the state that people are shown. `heard_at` is its last beat; `missed_at`: when it was last
-    found idle and silent for too long. `killed_for`: why the pool killed it, if it did. `resident_bytes`: of the
-    machine's memory, when it was measured last. `share` of the bounds at which it is recycled, once that is drawn.
+    found idle and silent for too long. `killed_for`: why the pool killed it in words, if it did, and `kill` for what.
+    `resident_bytes`: of the machine's memory, when it was measured last. `share` of the bounds at which it is recycled,
+    once that is drawn.
     """
 
     slot: Slot = field(repr=False)
@@ -94,6 +106,7 @@ class Worker:
     finished: int = 0  # batches
     jobs_done: int = 0
     killed_for: str | None = None
+    kill: KilledFor | None = None
     share: float | None = None
 
     @property

@@ -20,6 +20,7 @@ from pool.core.queue.keys import Client, Key
 from pool.core.queue.line import Line
 from pool.core.queue.models import Model
 from pool.core.queue.session_owners import SessionOwners
+from pool.core.queue.tally import Counts
 from pool.core.queue.unpacked import Chunks, Unpacked
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Calls",
     "Chunks",
     "Client",
+    "Counts",
     "Joining",
     "Key",
     "Line",

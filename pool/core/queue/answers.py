@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 
 from pool.clock import Timers
@@ -13,7 +12,7 @@ from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
 from pool.core.queue.backlog import Backlog
 from pool.core.queue.models import Model
-from pool.core.queue.tally import BOUNDS_S
+from pool.core.queue.tally import Counts
 from pool.wire.faults import Fault
 from pool.wire.unpacking import Unpacking
 
@@ -25,6 +24,8 @@ class Answers:
 
     def __init__(self, backlog: Backlog, timers: Timers, history: History, orders: Orders) -> None:
         self.counts: Counter[str] = Counter()
+        self.nameless: Counter[str] = Counter()
+        """Those of them whose model is not known."""
         self.ended = 0  # jobs, whichever way
         self._backlog = backlog
         self._timers = timers
@@ -37,7 +38,9 @@ class Answers:
         """Of a job that was not taken in, or of a chunk of so many. `model`: None where it is not known."""
         self.counts[failed.fault.value] += jobs
         if model is not None:
-            model.tally.fail(failed.fault.value, jobs, now)
+            model.tally.fail(failed.fault.value, jobs, None, now)
+        else:
+            self.nameless[failed.fault.value] += jobs
         self._orders.answers.append(do.FailJob(client, number, failed))
 
     def done(
@@ -46,14 +49,17 @@ class Answers:
         payloads: tuple[object, ...],
         batch: Batch,
         slot: Slot,
+        counts: Counts,
         run_s: float,
         fetch_s: float,
         now: float,
     ) -> None:
-        """LEASED → DONE; the batch gave its last rows."""
-        model, versions = job.key.line.model.name, slot.versions
-        version = versions[model] if model in versions else None  # noqa: SIM401  # not a call for each job
-        job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, slot.device, version)
+        """LEASED → DONE; the batch gave its last rows. `counts`: of the version that ran it.
+
+        REQUIRES that a snapshot of the model's tally was taken, if that was due.
+        """
+        job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, slot.device, batch.version)
+        counts.result(job, batch.started, now)
         self._end(job, DONE, now, "done")
         self._orders.answers.append((job, payloads))
 
@@ -97,13 +103,12 @@ class Answers:
             ended = 0
         else:
             self.counts[count] += ended
-            tally = job.line.model.tally
-            if state is DONE:
-                if now >= tally.due:
-                    tally.snap(now)
-                tally.done[bisect_left(BOUNDS_S, now - job.arrived)] += ended
-            elif state is not JobState.CANCELLED:
-                tally.fail(count, ended, now)
+            if state is not DONE:
+                tally, version = job.line.model.tally, job.line.version if job.batch is None else job.batch.version
+                if state is JobState.CANCELLED:
+                    tally.of(version).cancelled += ended
+                else:
+                    tally.fail(count, ended, version, now)
         self._timers.clear(job)
         self._backlog.forget(job, ended, now)
         if job.id in job.line.by_age:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import FINISHED, Job, JobState
-from pool.core.policy import Policy
+from pool.core.policy import ModelPolicy, Policy
 from pool.core.queue.keys import RECORD_BYTES, Client
 from pool.core.queue.models import Model
+from pool.core.queue.tally import Departed
 
 if TYPE_CHECKING:
     from pool.core.queue.unpacked import Unpacked
@@ -23,6 +24,7 @@ class Backlog:
 
     def __init__(self, names: Iterable[str], policy: Policy) -> None:
         self.models: dict[str, Model] = {name: Model(name, policy.model(name)) for name in names}
+        self.departed = Departed()
         self.clients: dict[bytes, Client] = {}
         self.jobs: dict[int, Job] = {}
         self.held = 0  # a chunk counts for its weight
@@ -36,6 +38,17 @@ class Backlog:
     @property
     def queued_jobs(self) -> int:
         return sum(job.weight for job in self.jobs.values() if job.state is JobState.QUEUED)
+
+    def begin(self, name: str, policy: ModelPolicy) -> Model:
+        """A model that was not there, or is there again."""
+        model = self.models[name] = Model(name, policy, self.departed.back(name))
+        return model
+
+    def end(self, name: str) -> Model:
+        """A model that no slot has any more. REQUIRES that it has no jobs."""
+        model = self.models.pop(name)
+        self.departed.keep(name, model.tally)
+        return model
 
     def client(self, route: bytes) -> Client:
         """The client that speaks from there; kept while it has jobs here, or records."""

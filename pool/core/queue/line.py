@@ -205,6 +205,13 @@ class Line:
         """The job that came first."""
         return self.by_age.first() if self.by_age else None
 
+    def waits_since(self) -> float | None:
+        """When the job came that came first, of all that wait for anything; None if none does."""
+        waiting = [] if (oldest := self.oldest()) is None else [oldest]
+        waiting += [key.gathered.first() for key in self.gathering()]
+        waiting += [part.job for part in (*(self.retries[0] if self.retries else ()), *list(self.suspects)[:1])]
+        return min((job.arrived for job in waiting), default=None)
+
     def work_before(self, client: Client, priority: int) -> float:
         """Device time that the client's own waiting jobs take, which go before another one of this priority."""
         queue = self._clients.get(client.route)

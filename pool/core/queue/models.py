@@ -44,14 +44,14 @@ class WorkingSize:
 class Model:
     """`used_s` is the device time it has used, divided by its weight: the scale on which models share devices."""
 
-    def __init__(self, name: str, policy: ModelPolicy) -> None:
+    def __init__(self, name: str, policy: ModelPolicy, tally: Tally | None = None) -> None:
+        """`tally`: of a model of this name that was there before."""
         self.name = name
         self.policy = policy
         self.epoch = 0  # raised when what was found out of a key, or of where its jobs go, may be otherwise now
         self._info: ModelInfo | None = None
         self.used_s = 0.0
-        self.device_s = 0.0
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self.jobs = 0
         self.size_bytes = 0
         self.common = Line(self, None)
@@ -85,6 +85,10 @@ class Model:
     @property
     def queued(self) -> int:
         return sum(line.queued for line in self.lines.values())
+
+    def _waits_since(self) -> float | None:
+        """When the job came that waits longest of those of which nothing runs, if any does."""
+        return min((since for line in self.lines.values() if (since := line.waits_since()) is not None), default=None)
 
     def adopt(self, policy: ModelPolicy) -> None:
         """From now on it is scheduled so."""
@@ -129,7 +133,7 @@ class Model:
 
     def charge(self, seconds: float) -> None:
         """It has used so much device time; a negative charge corrects an earlier one."""
-        self.device_s += seconds
+        self.tally.device_s += seconds
         self.used_s += seconds / self.policy.weight
 
     # --- how many rows run together -----------------------------------------------------------------------------
@@ -251,11 +255,12 @@ class Model:
             "queued_jobs": self.queued,
             "queued_rows": sum(line.queued_rows() for line in self.lines.values()),
             "unanswered_jobs": self.jobs,
+            "oldest_s": None if (since := self._waits_since()) is None else now - since,
             "affinity": None if self.affinity is None else self.affinity[0].number,
             "bytes": self.size_bytes,
-            "answered": {"done": sum(self.tally.done), **self.tally.failed},
+            "answered": self.tally.answered(),
             "last_minute": self.tally.last_minute(now),
-            "device_s": self.device_s,
+            "device_s": self.tally.device_s,
             "max_batch": self.policy.max_batch,
             "working_sizes": [{"signature": signature, "rows": rows} for signature, rows in self.sizes()],
             "dependent": self._dependent(),

@@ -1,7 +1,7 @@
 """The gateway's processes as their parent has them: started, listened to, replaced, ended, and seen to be gone.
 
 Each inherits the listening socket, a file in memory with its settings, and one end of a socketpair, its link: up it
-sends a byte a second, and its end of file tells that the parent is gone.
+sends a byte a second, and its end of file tells that the parent is gone. They share a file in memory with their counts.
 """
 
 import contextlib
@@ -65,6 +65,7 @@ class Gateways:
         """Starts nothing yet. The listener is closed by `close`. `on_serving` is called once, when all serve."""
         self._settings = replace(settings, listen=address_of(listener))
         self._listener = listener
+        self._counts_fd = os.memfd_create("gateway-requests", os.MFD_CLOEXEC)
         self._environ = environ
         self._loop = loop
         self._on_serving: Callable[[], None] | None = on_serving
@@ -140,6 +141,7 @@ class Gateways:
         for process in self._processes[:]:
             self._let_go(process)
         self._listener.close()
+        os.close(self._counts_fd)
 
     def status(self) -> dict[str, Any]:
         """As `pool.wire.records.Gateway` has it."""
@@ -246,6 +248,7 @@ class Gateways:
                 link_fd=theirs.fileno(),
                 settings_fd=settings_fd,
                 socket_fd=self._listener.fileno(),
+                counts_fd=self._counts_fd,
                 parent_pid=os.getpid(),
                 environ=self._environ,
                 python=sys.executable,
@@ -254,7 +257,7 @@ class Gateways:
             popen = subprocess.Popen(
                 launch.argv,
                 env=dict(launch.env),
-                pass_fds=[theirs.fileno(), settings_fd, self._listener.fileno()],
+                pass_fds=[theirs.fileno(), settings_fd, self._listener.fileno(), self._counts_fd],
                 stdin=nothing,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

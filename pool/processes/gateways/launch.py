@@ -13,11 +13,13 @@ def gateway_launch(
     link_fd: int,
     settings_fd: int,
     socket_fd: int,
+    counts_fd: int,
     parent_pid: int,
     environ: Mapping[str, str],
     python: str,
 ) -> Launch:
     """`link_fd`: its end of the socketpair; `settings_fd`: a file with its settings; `socket_fd`: where it accepts.
+    `counts_fd`: a file where all of them count their requests.
 
     The caller passes them on with `pass_fds`. It does no arithmetic, so numpy's libraries start one thread.
     """
@@ -28,6 +30,7 @@ def gateway_launch(
         *("--link-fd", str(link_fd)),
         *("--settings-fd", str(settings_fd)),
         *("--socket-fd", str(socket_fd)),
+        *("--counts-fd", str(counts_fd)),
         *("--parent", str(parent_pid)),
     )
     env = inherited(environ)

@@ -3,12 +3,12 @@
 from typing import Any, TypeVar
 
 from pool.devices import Device, Reading
-from pool.serve.status import models_status, pool_status, slot_status
+from pool.serve.status import model_counts, models_status, pool_status, slot_status
 from pool.wire.codec import packed, unpack
-from pool.wire.records import JobHistory, Model, Recent, Slot, Status
+from pool.wire.records import JobHistory, Metrics, Model, Recent, Slot, Status
 from simulation.driver import Driver
 
-__all__ = ["ABOUT", "history", "models", "recent", "slot", "status"]
+__all__ = ["ABOUT", "history", "metrics", "models", "recent", "slot", "status"]
 
 # What the loop adds to the core's status; `integration/test_cli.py` holds the keys against a pool's.
 ABOUT = {
@@ -22,6 +22,9 @@ ABOUT = {
     "call_bytes": 0,
     "chunk_bytes": 0,
     "lent_bytes": 0,
+    "segments": 0,
+    "lendable_bytes": 1 << 30,
+    "clients": 0,
     "dropped": {},
     "rolling_update": {"left": [], "failure": ""},
     "versions": {"broken": [], "troubles": {}},
@@ -36,6 +39,12 @@ Told = TypeVar("Told")
 
 def status(driver: Driver, **about: Any) -> Status:
     return _sent(Status, pool_status(driver.machine, _devices(driver), lambda _: READ, driver.now, {**ABOUT, **about}))
+
+
+def metrics(driver: Driver, **about: Any) -> Metrics:
+    nameless = dict(driver.machine.answered_nameless)
+    told = {"status": status(driver, **about).to_dict(), "models": model_counts(driver.machine), "nameless": nameless}
+    return _sent(Metrics, told)
 
 
 def slot(driver: Driver, number: int) -> Slot:

@@ -1,0 +1,78 @@
+"""The metrics, in the formats of Prometheus.
+
+    scrape ──► what the pool has told within the last second, or is asked now ──► collector ──► text
+                     requests, of all processes of the gateway ─────────────────────┘
+
+The pool is asked once a second at most, however many scrape. A pool that gives no answer is told as `pool_up 0`.
+"""
+
+import asyncio
+import logging
+import time
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
+
+from pool import AsyncClient
+from pool.errors import PoolError
+from pool.gateway.collector import PoolCollector
+from pool.gateway.http import Request, Response
+from pool.gateway.request_counts import RequestCounts
+from pool.wire.records import Metrics
+
+__all__ = ["PATHS", "Exposition"]
+
+log = logging.getLogger("pool.gateway")
+
+PATHS = ("/metrics", "/monitoring/prometheus/metrics")
+FRESH_S = 1.0  # for so long an answer of the pool serves whoever asks
+ANSWER_S = 5.0  # Prometheus waits ten
+TEXT = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class Exposition:
+    def __init__(self, requests: RequestCounts) -> None:
+        self._requests = requests
+        self._asked: asyncio.Task[Metrics] | None = None
+        self._asked_at = 0.0
+
+    async def answer(self, request: Request, client: AsyncClient) -> Response:
+        """Never raises; the pool's errors are numbers here."""
+        if request.path not in PATHS:
+            return Response(404, [TEXT], (f"nothing is at {request.path!r:.200}; metrics are at /metrics\n".encode(),))
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, [TEXT, ("Allow", "GET, HEAD")], (b"metrics can only be read: use GET\n",))
+        metrics = await self._metrics(client)
+        routes = list(self._requests.routes())
+        # Thousands of lines take long enough for a request beside to notice.
+        accept = request.headers.get("accept", "")
+        content_type, text = await asyncio.to_thread(_text, PoolCollector(metrics, routes), accept)
+        return Response(200, [("Content-Type", content_type)], (text,))
+
+    async def _metrics(self, client: AsyncClient) -> Metrics | None:
+        """None: the pool gives no answer, or takes too long. One that is asked is not asked again until it answers."""
+        asked, now = self._asked, time.monotonic()
+        if asked is None or (asked.done() and now - self._asked_at >= FRESH_S):
+            asked = self._asked = asyncio.create_task(client.metrics())
+            asked.add_done_callback(_told)
+            self._asked_at = now
+        await asyncio.wait((asked,), timeout=ANSWER_S)
+        return asked.result() if asked.done() and not asked.cancelled() and asked.exception() is None else None
+
+
+def _text(collector: PoolCollector, accept: str) -> tuple[str, bytes]:
+    """In the format that was asked for; the usual one where none of them was."""
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (ValueError, TypeError):  # a version that is no number
+        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+    return content_type, encode(collector)
+
+
+def _told(asked: "asyncio.Task[Metrics]") -> None:
+    if asked.cancelled():
+        return
+    error = asked.exception()
+    if isinstance(error, PoolError):
+        log.debug("no metrics of the pool: %s", error)
+    elif error is not None:
+        log.error("no metrics of the pool", exc_info=error)

@@ -1,0 +1,125 @@
+"""From a request below /v2 to its response: which of the protocol's questions it is, and how an error is said."""
+
+import logging
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import parse_qs
+
+from pool import AsyncClient
+from pool.errors import PoolError
+from pool.gateway import json_text
+from pool.gateway.codes import refused, retry_after
+from pool.gateway.http import Refused, Request, Response
+from pool.gateway.inference.answer import JSON
+from pool.gateway.inference.catalogue import Catalogue, Catalogues
+from pool.gateway.inference.descriptions import config, index, metadata
+from pool.gateway.inference.infer import Infer
+from pool.gateway.inference.paths import OfModel, allow, of_model
+from pool.gateway.inference.repository import OFF, change, wants_ready
+from pool.gateway.inference.statistics import statistics
+from pool.wire.readiness import why_not_ready
+from pool.wire.texts import legible
+
+__all__ = ["Inference"]
+
+log = logging.getLogger("pool.gateway")
+
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "schedule_policy"]
+NOT_SERVED = {
+    "systemsharedmemory": "system shared memory",
+    "cudasharedmemory": "CUDA shared memory",
+    "trace": "trace",
+    "logging": "logging",
+    "generate": "generate",
+    "generate_stream": "generate",
+}
+"""Extensions, by the part of a path that they are at."""
+
+
+class Inference:
+    """One of a gateway process. It keeps what clients send and ask often, see `Plans` and `Catalogue`."""
+
+    def __init__(self, *, repository: bool = False) -> None:
+        """`repository`: whether clients may load and unload models, by the names of the pool's configuration."""
+        self._repository = repository
+        self._catalogues = Catalogues()
+        self._infer = Infer(self._catalogues)
+        self._version = version("tf-worker-pool")
+
+    async def answer(self, request: Request, client: AsyncClient) -> Response:
+        """Raises nothing but `CancelledError`, with which the job is cancelled."""
+        try:
+            if request.path.endswith("/infer"):
+                return await self._infer.answer(request, client)
+            return await self._told(request, client, self._catalogues.of(client))
+        except Refused as error:
+            return _refusal(error)
+        except PoolError as error:
+            return _refusal(refused(error))
+        except Exception:
+            log.exception("%s %.200s", request.method, request.path)
+            return _refusal(Refused(500, "the gateway failed at this request"))
+
+    async def _told(self, request: Request, client: AsyncClient, catalogue: Catalogue) -> Response:
+        parts = request.segments()[1:]
+        if parts[-1:] == [""]:
+            parts.pop()
+        match parts:
+            case []:
+                allow(request, "GET", "HEAD")
+                extensions = [*EXTENSIONS, "statistics"]
+                return _json({"name": "tf-worker-pool", "version": self._version, "extensions": extensions})
+            case ["health", "live"]:
+                allow(request, "GET", "HEAD")
+                return Response(200)
+            case ["health", "ready"]:
+                allow(request, "GET", "HEAD")
+                return _ready(why_not_ready(await catalogue.status(), None))
+            case ["models", "stats"]:
+                allow(request, "GET", "HEAD")
+                return _json(statistics(await catalogue.models()))
+            case ["models", *rest] if (place := of_model(rest)) is not None:
+                return await self._of_model(place, request, catalogue)
+            case ["repository", "index"]:
+                allow(request, "POST")
+                return _json(index(await catalogue.models(), only_ready=wants_ready(request)))
+            case ["repository", "models", name, "load" | "unload" as what]:
+                allow(request, "POST")
+                if not self._repository:
+                    raise Refused(403, OFF)
+                await change(what, name, request, client, catalogue)
+                return Response(200)
+            case ["models", _, extension, *_] | [extension, *_] if extension in NOT_SERVED:
+                raise Refused(501, f"the {NOT_SERVED[extension]} extension is not served here")
+        raise Refused(404, f"nothing is at {request.path!r:.200}")
+
+    async def _of_model(self, place: OfModel, request: Request, catalogue: Catalogue) -> Response:
+        if place.action in NOT_SERVED:
+            raise Refused(501, f"the {NOT_SERVED[place.action]} extension is not served here")
+        if place.action not in ("", "ready", "config", "stats"):
+            raise Refused(404, f"nothing is at {request.path!r:.200}")
+        allow(request, "GET", "HEAD")
+        if place.action == "stats":
+            return _json(statistics(await catalogue.versions(place.name, place.version)))
+        model = await catalogue.model(place.name, place.version)
+        if place.action == "ready":
+            return _ready("" if model.ready_slots else f"model {model.name} is not served now")
+        signature = parse_qs(request.query).get("signature", [None])[-1]
+        if place.action == "config":
+            return _json(config(model, signature))
+        return _json(metadata(await catalogue.versions(place.name), model, signature))
+
+
+def _json(value: Any) -> Response:
+    return Response(200, JSON, (json_text.write(value),))
+
+
+def _ready(why_not: str) -> Response:
+    if why_not:
+        raise Refused(503, why_not, 1.0)
+    return Response(200)
+
+
+def _refusal(error: Refused) -> Response:
+    text = json_text.write({"error": legible(error.text)})
+    return Response(error.status, (*JSON, *retry_after(error)), (text,))
