@@ -33,6 +33,7 @@ from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
 from pool.gateway.families import FAMILIES
+from pool.processes.gateways.life import GATEWAY_STEPS, GatewayState
 from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -380,7 +381,11 @@ def _paths(kind: Any, before: str, told: set[Any]) -> Iterator[tuple[str, str]]:
     for name, annotation in get_type_hints(kind).items():
         yield f"{before}{name}", _json_type(annotation)
         inner, is_list = _record_in(annotation)
-        if inner is None or inner in told or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory, records.Metrics)):
+        if (
+            inner is None
+            or inner in told
+            or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory, records.Metrics))
+        ):
             continue
         told.add(inner)
         yield from _paths(inner, f"{before}{name}{'[]' if is_list else ''}.", told)
@@ -505,6 +510,8 @@ def _annotated(kind: Any) -> list[str]:
 _MAKERS: dict[str, Callable[[], str | Table]] = {
     "slot-states": lambda: _meanings(SlotState),
     "slot-steps": lambda: _steps(SLOT_STEPS),
+    "gateway-states": lambda: _meanings(GatewayState),
+    "gateway-steps": lambda: _steps(GATEWAY_STEPS),
     "worker-states": lambda: _meanings(WorkerState),
     "worker-steps": lambda: _steps(WORKER_STEPS),
     "roles": lambda: (["role", "means"], _meanings(Role)[1]),

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.processes.gateways.life import STEPS, GatewayState, Kill, Life, Order, Pace, Spawn, Terminate
+from pool.core import IllegalStep
+from pool.processes.gateways.life import GATEWAY_STEPS, GatewayState, Kill, Life, Order, Pace, Spawn, Terminate
 
 PACE = Pace(start_s=60.0, silent_s=15.0, first_pause_s=0.1, longest_pause_s=30.0, steady_s=60.0)
 
@@ -147,13 +148,13 @@ def test_who_is_told_to_kill_kills_each_once() -> None:
 
 def test_an_illegal_step_raises_and_changes_nothing() -> None:
     life = serving()
-    with pytest.raises(ValueError, match=r"SERVING → STOPPED is no step"):
+    with pytest.raises(IllegalStep, match=r"SERVING → STOPPED is no step"):
         life._step(GatewayState.STOPPED)
     assert life.state is GatewayState.SERVING
 
 
 def test_each_state_has_its_steps_and_can_be_reached() -> None:
-    assert set(STEPS) == set(GatewayState) == {step for steps in STEPS.values() for step in steps}
+    assert set(GATEWAY_STEPS) == set(GatewayState) == {step for steps in GATEWAY_STEPS.values() for step in steps}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["alive", "exit", "replace", "stop", "tick", "kill"]), st.floats(0, 40))))

@@ -34,7 +34,7 @@ log = logging.getLogger("pool.gateway")
 
 REAP_RETRY_S = 0.05
 KILL_S = 1.0  # SIGKILL is immediate unless the process is stuck in the kernel
-BEATS_BYTES = 256  # far more than one that lives sends between two looks
+CHUNK_BYTES = 65536  # of beats at a turn: a process that says more than it is asked is soon read to its end
 
 
 @dataclass(eq=False, slots=True)
@@ -279,7 +279,7 @@ class Gateways:
 
     def _read_link(self, process: Process) -> None:
         try:
-            beats = process.link.recv(BEATS_BYTES)
+            beats = process.link.recv(CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
