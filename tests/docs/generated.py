@@ -33,6 +33,7 @@ from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
 from pool.gateway.metrics.families import FAMILIES
+from pool.processes.gateways.life import GATEWAY_STEPS, GatewayState
 from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -506,6 +507,8 @@ def _annotated(kind: Any) -> list[str]:
 _MAKERS: dict[str, Callable[[], str | Table]] = {
     "slot-states": lambda: _meanings(SlotState),
     "slot-steps": lambda: _steps(SLOT_STEPS),
+    "gateway-states": lambda: _meanings(GatewayState),
+    "gateway-steps": lambda: _steps(GATEWAY_STEPS),
     "worker-states": lambda: _meanings(WorkerState),
     "worker-steps": lambda: _steps(WORKER_STEPS),
     "roles": lambda: (["role", "means"], _meanings(Role)[1]),

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["STEPS", "GatewayState", "Kill", "Life", "Order", "Pace", "Spawn", "Terminate"]
+from pool.core import IllegalStep
+
+__all__ = ["GATEWAY_STEPS", "GatewayState", "Kill", "Life", "Order", "Pace", "Spawn", "Terminate"]
 
 
 class GatewayState(Enum):
@@ -26,7 +28,7 @@ class GatewayState(Enum):
     STOPPED = "there is no process, and none is wanted"
 
 
-STEPS: Mapping[GatewayState, frozenset[GatewayState]] = {
+GATEWAY_STEPS: Mapping[GatewayState, frozenset[GatewayState]] = {
     GatewayState.STOPPED: frozenset({GatewayState.STARTING}),
     GatewayState.STARTING: frozenset(
         {GatewayState.STARTING, GatewayState.SERVING, GatewayState.BACKOFF, GatewayState.STOPPING}
@@ -134,7 +136,9 @@ class Life:
         if self.state in (GatewayState.STARTING, GatewayState.SERVING):
             self._former.append(self.incarnation)
             return self._start(now)  # SERVING → STARTING
-        return []  # the next one has them anyway
+        if self.state is GatewayState.BACKOFF:  # what it died of may be put right
+            self._due, self._deaths = now, 0
+        return []
 
     def stop(self, patience_s: float, now: float) -> list[Order]:
         self._patience_s = patience_s
@@ -203,7 +207,7 @@ class Life:
         return []
 
     def _step(self, state: GatewayState) -> None:
-        """Raises `ValueError` for one that the table does not have, and changes nothing."""
-        if state not in STEPS[self.state]:
-            raise ValueError(f"{self.state.name} → {state.name} is no step of a gateway")
+        """Raises `IllegalStep` for one that the table does not have, and changes nothing."""
+        if state not in GATEWAY_STEPS[self.state]:
+            raise IllegalStep(f"{self.state.name} → {state.name} is no step of a gateway")
         self.state = state
