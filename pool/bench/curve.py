@@ -3,7 +3,7 @@
 In a terminal it is drawn of characters. In a file it is drawn by matplotlib, which is the optional extra `plot`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from math import ceil, floor, isnan, log10
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.text import Text
 
-from pool.bench.point import Point, limit, most
 from pool.errors import Incompatible
 from pool.terminal import numeric
 
@@ -31,13 +30,12 @@ _LINES = (("p99", "●", "red", P99), ("p50", "○", "cyan", P50))
 _JOINT = "·"
 
 
-def drawn(points: Sequence[Point], width: int) -> Text:
+def drawn(report: "LoadReport", width: int) -> Text:
     """Of a sweep, in the order of its measurement: a picture of `width` columns, legible without colours too.
 
     Of nothing where nothing was answered.
     """
-    curves = _curves(points)
-    highest, end = most(points), numeric(most(points))
+    curves, highest, end = _curves(report), report.highest, numeric(report.highest)
     if not highest:
         return Text()
     columns = max(LEAST_WIDTH, width - MARGIN - 2)
@@ -59,13 +57,13 @@ def drawn(points: Sequence[Point], width: int) -> Text:
     for name, sign, style, _ in _LINES:  # a point is never lost behind a line
         cells.update(dict.fromkeys(places[name], (sign, style)))
     legend = Text.assemble(*((f"{sign} {name}  ", style) for name, sign, style, _ in _LINES))
-    text = Text.assemble(f"{'ms':>{MARGIN}}  ", legend, (limit(points).rjust(columns - len(legend)), "green"))
+    text = Text.assemble(f"{'ms':>{MARGIN}}  ", legend, (report.limit.rjust(columns - len(legend)), "green"))
     labels = {cell(0, 10.0**decade)[0]: f"{10.0**decade:,g}" for decade in range(low, high + 1)}
     for line in range(HEIGHT):
         text.append(f"\n{labels.get(line, ''):>{MARGIN}} {'┤' if line in labels else '│'}", "dim")
         text.append_text(Text.assemble(*(cells.get((line, column), " ") for column in range(columns))))
     text.append(f"\n{'':>{MARGIN}} └{'─' * columns}\n{'':>{MARGIN}} 0", "dim")
-    return text.append(f"{_axis(points):^{columns - len(end)}}{end}")
+    return text.append(f"{_axis(report):^{columns - len(end)}}{end}")
 
 
 def drawer() -> "Callable[[Path, LoadReport], None]":
@@ -81,23 +79,23 @@ def _draw(path: Path, report: "LoadReport") -> None:
     """Writes the file, of the kind that its name ends in. Points are joined in the order of their measurement."""
     from matplotlib.figure import Figure
 
-    points, load, highest = report.points, report.loads[0], most(report.points)
+    points, load, highest = report.points, report.loads[0], report.highest
     figure = Figure(figsize=(9.6, 8.4), dpi=160, layout="constrained")
     latency, goodput = figure.subplots(2, 1, height_ratios=(3, 2))
-    figure.suptitle(report.title, fontsize=15, fontweight="bold")
+    figure.suptitle(str(report.job), fontsize=15, fontweight="bold")
     latency.set_title(report.about, fontsize=10, color=FAINT, pad=34)  # above the legend
-    curves = _curves(points)
+    curves = _curves(report)
     for name, _, _, color in _LINES:
         at, latencies_ms = zip(*curves[name], strict=True) if curves[name] else ((), ())
         latency.plot(at, latencies_ms, color=color, marker="o", label=name)
-    latency.axvline(highest, color=GOOD, linestyle="dashed", label=limit(points))
+    latency.axvline(highest, color=GOOD, linestyle="dashed", label=report.limit)
     if report.is_open and load.timeout_s is not None:
         latency.axhline(load.timeout_s * 1000, color=FAINT, linestyle="dotted", label=f"timeout {load.timeout_s:g} s")
     if report.bound_s is not None:
         bound_ms = report.bound_s * 1000
         label = f"bound of the p99, {numeric(bound_ms)} ms"
         latency.axhline(bound_ms, color=P99, linestyle="dotted", label=label)
-    latency.set(yscale="log", xlim=(0, highest * 1.05 or 1), xlabel=_axis(points), ylabel="latency, ms")
+    latency.set(yscale="log", xlim=(0, highest * 1.05 or 1), xlabel=_axis(report), ylabel="latency, ms")
     asked = [point.load.asked for point in points]
     goodput.plot(asked, [point.goodput for point in points], color=GOOD, marker="o", label="goodput")
     goodput.set(ylim=(0, highest * 1.25 or 1), ylabel="answers a second")
@@ -122,13 +120,13 @@ def _draw(path: Path, report: "LoadReport") -> None:
     figure.savefig(path)
 
 
-def _curves(points: Sequence[Point]) -> dict[str, list[tuple[float, float]]]:
+def _curves(report: "LoadReport") -> dict[str, list[tuple[float, float]]]:
     """By the percentile: answers a second and milliseconds, of each point that was answered."""
-    answered = [point for point in points if not isnan(point.latency_s["p50"])]
+    answered = [point for point in report.points if not isnan(point.latency_s["p50"])]
     return {
         name: [(point.goodput, max(point.latency_s[name] * 1000, 1e-6)) for point in answered] for name, *_ in _LINES
     }
 
 
-def _axis(points: Sequence[Point]) -> str:
-    return f"{'goodput' if points[0].load.is_open else 'throughput'}, answers/s"
+def _axis(report: "LoadReport") -> str:
+    return f"{'goodput' if report.is_open else 'throughput'}, answers/s"

@@ -4,6 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from rich.table import Table
 from pool.bench.curve import drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.point import CPU_SHARE, Point, most, saturated
+from pool.bench.point import CPU_SHARE, Point
 from pool.errors import InvalidInput
 from pool.terminal import count_of, new_table, numeric, percent
 
 __all__ = ["LoadReport", "write_csv"]
 
 CURVE_WIDTH = 100  # at most
+GAIN = 1.05  # less than that from more jobs in flight is no gain
 _ABOUT = ("model", "signature", "rows", "clients", "timeout_s", "arrivals", "seed")  # a column each, the same for all
 _PLACES = {
     "sent late": "this process, behind schedule",
@@ -90,8 +92,22 @@ class LoadReport:
         return max(within, key=lambda point: point.goodput, default=None)
 
     @property
-    def title(self) -> str:
-        return f"{self.job.model} {self.job.signature}"
+    def highest(self) -> float:
+        return max((point.goodput for point in self.points), default=0.0)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether a point is at the capacity: it sheds load, or more jobs in flight no longer gave more answers.
+
+        Otherwise the capacity is somewhere above all of them.
+        """
+        rising = sorted((point.load.in_flight, point.goodput) for point in self.points)
+        levelled = any(later < GAIN * earlier for (_, earlier), (_, later) in pairwise(rising))
+        return levelled if not self.is_open else any(point.sheds for point in self.points)
+
+    @property
+    def limit(self) -> str:
+        return f"{'capacity' if self.saturated else 'no limit up to'} {numeric(self.highest)}/s"
 
     @property
     def about(self) -> str:
@@ -108,12 +124,7 @@ class LoadReport:
         return ", ".join([f"{load.in_flight:,} in flight", rows, *clients])
 
     def values(self) -> dict[str, Any]:
-        about = {
-            "model": self.job.model,
-            "signature": self.job.signature,
-            "rows": self.job.rows,
-            "clients": self.clients,
-        }
+        about = {**self.job.named(), "clients": self.clients}
         points = [point.values(self.job.rows) for point in self.points]
         if not self.is_open and not self.several:
             return {**about, **points[0]}
@@ -122,13 +133,13 @@ class LoadReport:
         return {
             **about,
             "duration_s": load.duration_s,
-            "warmup_s": load.warmup.longest_s,
+            "warmup_s": load.warmup_s,
             "timeout_s": load.timeout_s,
             "p99_bound_s": self.bound_s,
             **arrivals,
             "points": points,
-            "highest_goodput" if self.is_open else "highest_jobs_per_s": most(self.points),
-            "saturated": saturated(self.points),
+            "highest_goodput" if self.is_open else "highest_jobs_per_s": self.highest,
+            "saturated": self.saturated,
             "best": None if self.best is None else self.best.load.asked,
             "errors": dict(sum((point.errors for point in self.points), Counter())),
             "ended_early": self.early or None,
@@ -137,16 +148,16 @@ class LoadReport:
     def text(self, width: int, *, curve: bool = False) -> Iterator[RenderableType]:
         early = f", {self.early}" if self.early else ""
         if self.is_open or self.several:
-            yield f"{self.title}: {self.about}{early}"
+            yield f"{self.job}: {self.about}{early}"
         else:
             point = self.points[0]
-            yield f"{self.title}: {self.about}\n{point.answered:,} jobs in {point.elapsed_s:.2f} s{early}"
+            yield f"{self.job}: {self.about}\n{point.answered:,} jobs in {point.elapsed_s:.2f} s{early}"
         yield _table(self.points, self.job.rows, asked=self.is_open or self.several)
         for point in self.points:
-            yield from _remarks(point, _where(point) if self.several else "")
+            yield from _remarks(point, f"{_where(point)} " if self.several else "")
         if not self.several and self.points[0].stages:
             yield _stage_table(self.points[0])
-        if curve and (picture := drawn(self.points, min(CURVE_WIDTH, width))):
+        if curve and (picture := drawn(self, min(CURVE_WIDTH, width))):
             yield picture
         if self.bound_s is not None:
             yield self._verdict()
@@ -163,8 +174,7 @@ class LoadReport:
         """Why there is no figure; empty where there is one."""
         if any(point.answered for point in self.points):
             return ""
-        errors = [name for point in self.points for name in point.errors]
-        if errors:
+        if errors := [name for point in self.points for name in point.errors]:
             return f"every job failed ({', '.join(dict.fromkeys(errors))})"
         if self.is_open:
             return self.early or "no job came within the time; give a longer --duration or a higher rate"
@@ -198,9 +208,8 @@ def _stage_table(point: Point) -> Table:
     return table
 
 
-def _remarks(point: Point, where: str) -> Iterator[str]:
+def _remarks(point: Point, before: str) -> Iterator[str]:
     """What is to be known about the figures."""
-    before = f"{where} " if where else ""
     for name, number in point.errors.most_common():
         yield f"{before}{number:,} {name}, the last: {point.last_error[name]}"
     if point.unsteady:

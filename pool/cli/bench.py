@@ -21,7 +21,7 @@ from pool.terminal import plain_console, show
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pool.bench import BenchJob, Fleet, Load
+    from pool.bench import BenchJob, Load, Run
 
 __all__ = ["Amounts", "Duration", "bench"]
 
@@ -276,9 +276,9 @@ def compare(ctx: click.Context, /, **given: Any) -> None:
     _check(ctx, given)
     from pool.bench import compare as taken_in_turns
 
-    with _ready(given) as (client, fleet, job):
+    with _ready(given) as (client, run, job):
         counts = sorted({given["clients"], *given["in_flight"]})
-        found = taken_in_turns(client, fleet, job, counts, given["duration"], given["timeout"])
+        found = taken_in_turns(client, run, job, counts, given["duration"], given["timeout"])
     _print(found.values(), found.text(), given)
 
 
@@ -304,13 +304,14 @@ def _said(ctx: click.Context, options: dict[str, str]) -> str:
 
 
 def _loads(given: dict[str, Any]) -> "list[Load]":
-    from pool.bench import Load, Warmup
+    from pool.bench import Load
 
-    warmup = Warmup(given["longest_warmup"], given["stability"] / 100, given["window"])
-    asked = "rate" if given.get("rate") else "in_flight"
+    asked, stable = "rate" if given.get("rate") else "in_flight", given["warmup"] is None
     common: dict[str, Any] = {
         "duration_s": given["duration"],
-        "warmup": warmup if given["warmup"] is None else Warmup(given["warmup"]),
+        "warmup_s": given["longest_warmup"] if stable else given["warmup"],
+        "tolerance": given["stability"] / 100 if stable else None,
+        "window_s": given["window"],
         "jobs": given.get("jobs"),
         "timeout_s": given["timeout"] or (OPEN_TIMEOUT_S if asked == "rate" else None),
         "seed": None if given.get("uniform") else given["seed"],
@@ -324,9 +325,9 @@ def _measure(given: dict[str, Any], *, several: bool = False) -> None:
 
     plot: Path | None = given.get("plot")
     draw = drawer() if plot else None  # a library that is missing is said before anything is measured
-    with _ready(given) as (_, fleet, job):
+    with _ready(given) as (_, run, job):
         report = LoadReport(job, given["clients"], _loads(given), several, given.get("p99_bound"))
-        measure(fleet, report)
+        measure(run, report)
     nothing = report.nothing()
     _print(report.values(), report.text(plain_console().width, curve=several and not plot), given)
     if draw is not None and plot is not None and not nothing:
@@ -338,20 +339,20 @@ def _measure(given: dict[str, Any], *, several: bool = False) -> None:
 
 
 @contextmanager
-def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Fleet, BenchJob]]":
+def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Run, BenchJob]]":
     """What the options ask for, after one job that has shown that the pool takes it."""
-    from pool.bench import Fleet
+    from pool.bench import fleet
 
     with Client(given["endpoint"], reconnect_timeout=0.0) as client:
         job = _job(client, given)
         job.try_once(client)
-        with Fleet(client, given["clients"], given["endpoint"], job) as fleet:
-            yield client, fleet, job
+        with fleet(client, given["clients"], given["endpoint"], job) as run:
+            yield client, run, job
 
 
 def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
     """Raises the pool's own error where it would, and `BadValue`."""
-    from pool.bench import BadInputs, BenchJob, Making, made_jobs, read_input_data, shapes_of
+    from pool.bench import BadInputs, BenchJob, made_jobs, read_input_data
     from pool.cli.signature import inputs_of
     from pool.cli.values import BadValue, read_inputs
 
@@ -365,11 +366,12 @@ def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
         if given["input_data"] is not None:
             jobs = read_input_data(given["input_data"], specs, rows)
         else:
-            making = Making(rows, given["seed"], given["zero_data"], given["string_length"], shapes_of(given["shapes"]))
-            jobs = made_jobs(read_inputs(given["inputs"], specs, sys.stdin.buffer), specs, making)
+            values = read_inputs(given["inputs"], specs, sys.stdin.buffer)
+            making = {key: given[key] for key in ("rows", "seed", "zero_data", "string_length", "shapes")}
+            jobs = made_jobs(specs, values, **making)
     except BadInputs as error:
         raise BadValue(str(error)) from None
-    return BenchJob.of(model, name, specs, jobs)
+    return BenchJob(model, name, jobs)
 
 
 def _print(values: dict[str, Any], blocks: "Iterable[RenderableType]", given: dict[str, Any]) -> None:

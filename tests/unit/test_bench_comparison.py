@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from pool.bench.comparison import Comparison, Turn, Way, environment, usual_rows
@@ -23,7 +24,7 @@ def comparison() -> Comparison:
         way("five jobs a call", [(1.0, [0.02] * 50), (1.0, [0.04] * 25), (1.0, [0.02] * 50)], 5),
         way("pool, 4 in flight", [(1.0, [0.02] * 200), (1.0, [0.04] * 100)], in_flight=4),
     ]
-    return Comparison(BenchJob("digits", "serving_default", (), 2), ways, "cpu:0", 2, 1.0, "interrupted")
+    return Comparison(BenchJob("digits", "serving_default", [{"pixels": np.zeros((2, 64))}]), ways, "cpu:0", 2, 1.0, "interrupted")
 
 
 def test_ratios_are_within_a_round() -> None:
