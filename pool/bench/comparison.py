@@ -2,9 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,10 +18,11 @@ from pool.bench.point import INTERRUPTED, NotMeasured, percentiles
 from pool.bench.report import LoadReport
 from pool.client.payload import to_inputs
 from pool.errors import InvalidState, WorkerLost
+from pool.processes import environ_with
 from pool.terminal import count_of, new_table, numeric
 from pool.wire.records import Slot, said_of
 
-__all__ = ["Comparison", "Way", "compare", "environment", "usual_rows"]
+__all__ = ["Comparison", "Way", "compare", "usual_rows"]
 
 ROUNDS = 5
 WARMUP_PART = 0.1  # of a turn, for what the others' turns have cooled down
@@ -144,7 +144,7 @@ def compare(
         return Way(f"pool, {in_flight:,} in flight", take, in_flight=in_flight)
 
     # A process of its own, for a client never imports TensorFlow; it sees the GPUs of a slot, none for the CPU.
-    program, env = ["workers.inprocess", str(os.getpid())], environment(os.environ, slots[0].uuids)
+    program, env = ["workers.inprocess", str(os.getpid())], environ_with(slots[0].uuids, os.environ)
     with progress_bar() as show, Child("the separate process", program, Told(), env) as process:
 
         def alone(way: str, jobs_a_call: int) -> Way:
@@ -179,16 +179,6 @@ def compare(
     return found
 
 
-def environment(environ: Mapping[str, str], uuids: Sequence[str]) -> dict[str, str]:
-    """A copy in which CUDA shows these GPUs alone; the threads are left to TensorFlow, as in a program of one's own."""
-    return {
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        **environ,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
-    }
-
-
 def usual_rows(batch_rows: Counter[int], most_rows: int) -> int:
     """The rows with which the median job was run; 0 where that is not known.
 
@@ -202,10 +192,7 @@ def _place(client: Client, model: str) -> tuple[str, list[Slot], int]:
     described = said_of(client.models(), model)
     if described is None or described.path is None:
         raise InvalidState(f"model {model} changed while the bench looked it up; run it again")
-    path = described.path
-    if not path.startswith("stub:") and not Path(path).exists():
-        raise InvalidState(f"a comparison loads the model here, but this machine has no {path}")
     slots = [slot for slot in client.status().slots if slot.slot in described.ready_slots]
     if not slots:
         raise WorkerLost(f"no slot serves model {model} now")
-    return path, slots, described.scheduling.max_batch
+    return described.path, slots, described.scheduling.max_batch

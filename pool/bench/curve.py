@@ -4,66 +4,31 @@ In a terminal it is drawn of characters. In a file it is drawn by matplotlib, wh
 """
 
 from collections.abc import Callable
-from itertools import pairwise
-from math import ceil, floor, isnan, log10
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.text import Text
 
 from pool.errors import Incompatible
-from pool.terminal import numeric
+from pool.terminal import Curve, numeric, plot
 
 if TYPE_CHECKING:
     from pool.bench.report import LoadReport
 
 __all__ = ["drawer", "drawn"]
 
-HEIGHT = 18
-MARGIN = 8  # for the labels of the latency
-LEAST_WIDTH = 24  # of the plot itself
 FAINT, GRID = "#7b848c", "#e3e6e9"
 P50, P99, GOOD = "#1f77b4", "#d1495b", "#23835c"
-
 _LINES = (("p99", "●", "red", P99), ("p50", "○", "cyan", P50))
-_JOINT = "·"
 
 
 def drawn(report: "LoadReport", width: int) -> Text:
-    """Of a sweep, in the order of its measurement: a picture of `width` columns, legible without colours too.
-
-    Of nothing where nothing was answered.
-    """
-    curves, highest, end = _curves(report), report.highest, numeric(report.highest)
-    if not highest:
+    """Of a sweep, in the order of its measurement; nothing where nothing was answered."""
+    if not report.highest:
         return Text()
-    columns = max(LEAST_WIDTH, width - MARGIN - 2)
-    latencies_ms = [latency_ms for curve in curves.values() for _, latency_ms in curve]
-    low = floor(log10(min(latencies_ms)))
-    high = max(ceil(log10(max(latencies_ms))), low + 1)
-
-    def cell(goodput: float, latency_ms: float) -> tuple[int, int]:
-        height = (log10(latency_ms) - low) / (high - low)
-        return round((1 - height) * (HEIGHT - 1)), round(goodput / highest * (columns - 1))
-
-    cells = {(line, columns - 1): ("┊", "green") for line in range(HEIGHT)}
-    places = {name: [cell(*each) for each in curve] for name, curve in curves.items()}
-    for name, _, style, _ in _LINES:
-        for (top, left), (bottom, right) in pairwise(places[name]):
-            count = max(abs(bottom - top), abs(right - left)) + 1
-            joints = np.linspace((top, left), (bottom, right), count).round().astype(int)
-            cells.update(dict.fromkeys(map(tuple, joints.tolist()), (_JOINT, style)))
-    for name, sign, style, _ in _LINES:  # a point is never lost behind a line
-        cells.update(dict.fromkeys(places[name], (sign, style)))
-    legend = Text.assemble(*((f"{sign} {name}  ", style) for name, sign, style, _ in _LINES))
-    text = Text.assemble(f"{'ms':>{MARGIN}}  ", legend, (report.limit.rjust(columns - len(legend)), "green"))
-    labels = {cell(0, 10.0**decade)[0]: f"{10.0**decade:,g}" for decade in range(low, high + 1)}
-    for line in range(HEIGHT):
-        text.append(f"\n{labels.get(line, ''):>{MARGIN}} {'┤' if line in labels else '│'}", "dim")
-        text.append_text(Text.assemble(*(cells.get((line, column), " ") for column in range(columns))))
-    text.append(f"\n{'':>{MARGIN}} └{'─' * columns}\n{'':>{MARGIN}} 0", "dim")
-    return text.append(f"{_axis(report):^{columns - len(end)}}{end}")
+    curves = [Curve(name, sign, style, _curves(report)[name]) for name, sign, style, _ in _LINES]
+    return plot(curves, width, across=_axis(report), up="ms", most=report.highest, mark=report.limit)
 
 
 def drawer() -> "Callable[[Path, LoadReport], None]":

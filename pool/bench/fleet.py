@@ -13,7 +13,7 @@ from pool import Client
 from pool.bench.child import END_S, Child, Told
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.loop import GRACE_S, LOOK_S, run_loop
+from pool.bench.loop import GRACE_S, LOOK_S, Loop
 from pool.bench.meter import Meter, Show
 from pool.bench.point import INTERRUPTED, Answer, Point
 from pool.bench.report import LoadReport
@@ -60,15 +60,14 @@ def measure(run: Run, report: LoadReport) -> None:
     """Each load of the report until the last one, or until what the report finds is the end."""
     with progress_bar() as show:
         for load in report.loads:
-            step = f"{load.asked:,.4g}{'/s' if load.is_open else ' in flight'}" if report.several else ""
-            if not report.add(run(load, partial(show, step))):
+            if not report.add(run(load, partial(show, str(load) if report.several else ""))):
                 return
 
 
 def _run_here(client: Client, job: BenchJob, load: Load, show: Show) -> Point:
     meter = Meter(load, show)
     submit = job.submitter(client, load.timeout_s)
-    meter.end(*run_loop(submit, load.in_flight, load.arrivals(), load.timeout_s, meter.look))
+    meter.end(*Loop(submit, meter.look).run(load.in_flight, load.arrivals(), load.timeout_s))
     return meter.point
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pool.terminal import numeric
+
 __all__ = ["Load"]
 
 
@@ -35,6 +37,9 @@ class Load:
     @property
     def asked(self) -> float:
         return self.rate if self.is_open else self.in_flight
+
+    def __str__(self) -> str:
+        return f"{numeric(self.rate)}/s" if self.is_open else f"{self.in_flight:,} in flight"
 
     def arrivals(self) -> Sequence[float]:
         """Of an open loop: seconds since the start, in order, all before the longest that it can last."""

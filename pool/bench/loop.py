@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from pool.bench.point import INTERRUPTED, Answer, answer_of
 
-__all__ = ["GRACE_S", "LOOK_S", "Look", "Sent", "Submit", "run_loop"]
+__all__ = ["GRACE_S", "LOOK_S", "Look", "Loop", "Sent", "Submit"]
 
 LOOK_S = 0.1  # how often progress is shown, and the end is noticed
 DRAIN_LOOK_S = 0.01
@@ -32,92 +33,85 @@ Sent = tuple[float, float]  # when a job of an open loop was due and sent: at in
 Look = Callable[[float, Sequence[Sent], Sequence[Answer]], float]
 
 
-def run_loop(
-    submit: Submit,
-    in_flight: int,
-    arrivals: Iterable[float],
-    timeout_s: float | None,
-    look: Look,
-    look_s: float = 0.0,
-    clock: Any = time,
-) -> tuple[float, float, str]:
-    """Runs until there was a look of 0, or Ctrl-C. Gives its end, its share of a processor, and why it ended early.
+@dataclass(slots=True)
+class Loop:
+    """`submit` must not block. Between two looks are `look_s` at least. `clock`: has what `time` has."""
 
-    It is closed where there are jobs `in_flight`; else there are `arrivals`, in seconds since its start. `submit` must
-    not block. A closed loop cancels what is outstanding at the end; an open one waits for it, as long as its timeout
-    lasts. An open loop that falls behind sends without a pause, and gives up what is left when the time is over. Between
-    two looks are `look_s` at least.
-    """
-    loop, left = _Loop(submit, look, look_s, clock), deque(arrivals)
-    cpu_began_s, early = clock.process_time(), ""
-    loop.look()
-    began = loop.now
-    try:
+    submit: Submit
+    look: Look
+    look_s: float = 0.0
+    clock: Any = time
+    outstanding: set["Future[Any]"] = field(default_factory=set)
+    _done: "queue.SimpleQueue[tuple[float, float, Future[Any]]]" = field(default_factory=queue.SimpleQueue)
+    _sent: list[Sent] = field(default_factory=list)
+    _answers: list[Answer] = field(default_factory=list)
+    _now: float = 0.0
+    _looked: float = -math.inf
+    _wanted: float = 0.0
+
+    def run(self, in_flight: int, arrivals: Iterable[float], timeout_s: float | None) -> tuple[float, float, str]:
+        """Until a look gives 0, or Ctrl-C. Gives its end, its share of a processor, and why it ended early.
+
+        It is closed where there are jobs `in_flight`; else there are `arrivals`, in seconds since its start. A closed
+        loop cancels what is outstanding at the end; an open one waits for it, as long as its timeout lasts. An open
+        loop that falls behind sends without a pause, and gives up what is left when the time is over.
+        """
+        left, early = deque(arrivals), ""
+        cpu_began_s = self.clock.process_time()
+        self._ask()
+        began = self._now
         try:
-            if in_flight:
-                loop.keep_in_flight(in_flight)
-            else:
-                loop.keep_pace(left)
-        finally:
-            ended = clock.perf_counter()
-            cpu_share = (clock.process_time() - cpu_began_s) / max(ended - began, 1e-9)
-            while left and began + left[0] < ended:
-                loop.sent.append((began + left.popleft(), math.inf))
-        if not in_flight:
-            loop.drain((timeout_s or 0.0) + GRACE_S)
-    except KeyboardInterrupt:
-        early = INTERRUPTED
-    look(loop.now, loop.sent, loop.answers)
-    if in_flight:
-        for future in loop.outstanding:
-            future.cancel()
-    return ended, cpu_share, early
+            try:
+                if in_flight:
+                    self._keep_in_flight(in_flight)
+                else:
+                    self._keep_pace(left)
+            finally:
+                ended = self.clock.perf_counter()
+                cpu_share = (self.clock.process_time() - cpu_began_s) / max(ended - began, 1e-9)
+                while left and began + left[0] < ended:
+                    self._sent.append((began + left.popleft(), math.inf))
+            if not in_flight:
+                self._drain((timeout_s or 0.0) + GRACE_S)
+        except KeyboardInterrupt:
+            early = INTERRUPTED
+        self.look(self._now, self._sent, self._answers)
+        if in_flight:
+            for future in self.outstanding:
+                future.cancel()
+        return ended, cpu_share, early
 
-
-class _Loop:
-    def __init__(self, submit: Submit, look: Look, look_s: float, clock: Any) -> None:
-        self._submit = submit
-        self._look = look
-        self._look_s = look_s
-        self._clock = clock
-        self._done: queue.SimpleQueue[tuple[float, float, Future[Any]]] = queue.SimpleQueue()
-        self.answers: list[Answer] = []
-        self.sent: list[Sent] = []
-        self.outstanding: set[Future[Any]] = set()
-        self.now = 0.0
-        self._looked, self._wanted = -math.inf, 0.0
-
-    def keep_in_flight(self, count: int) -> None:
-        while wanted := self.look():
+    def _keep_in_flight(self, count: int) -> None:
+        while wanted := self._ask():
             while len(self.outstanding) < min(count, wanted):
-                self._send(self._clock.perf_counter())
+                self._send(self.clock.perf_counter())
             self._hear(LOOK_S)
 
-    def keep_pace(self, arrivals: deque[float]) -> None:
+    def _keep_pace(self, arrivals: deque[float]) -> None:
         """Takes out of the arrivals those that it sends."""
-        start = self.now
+        start = self._now
         while arrivals and self._goes_on_until(start + arrivals[0]):
             due = start + arrivals.popleft()
-            self.sent.append((due, self.now))
+            self._sent.append((due, self._now))
             self._send(due)
-        while self._goes_on_until(self.now + LOOK_S):
+        while self._goes_on_until(self._now + LOOK_S):
             pass
 
-    def drain(self, longest_s: float) -> None:
+    def _drain(self, longest_s: float) -> None:
         """Waits for what is still out, no longer than its time lasts."""
-        deadline = self.now + longest_s
+        deadline = self._now + longest_s
         self._hear()
-        while self.outstanding and self.now < deadline:
-            self._clock.sleep(DRAIN_LOOK_S)
+        while self.outstanding and self._now < deadline:
+            self.clock.sleep(DRAIN_LOOK_S)
             self._hear()
-            self.look()
+            self._ask()
 
-    def look(self) -> float:
-        self.now = self._clock.perf_counter()
-        if self.now >= self._looked + self._look_s:
-            self._looked = self.now
-            sent, answers, self.sent, self.answers = self.sent, self.answers, [], []
-            self._wanted = self._look(self.now, sent, answers)
+    def _ask(self) -> float:
+        self._now = self.clock.perf_counter()
+        if self._now >= self._looked + self.look_s:
+            self._looked = self._now
+            sent, answers, self._sent, self._answers = self._sent, self._answers, [], []
+            self._wanted = self.look(self._now, sent, answers)
         return self._wanted
 
     def _goes_on_until(self, instant: float) -> bool:
@@ -125,25 +119,25 @@ class _Loop:
         while True:
             self._hear()
             # Asked each time: a job that left after the end would be answered, and yet not count as sent.
-            wanted = self.look()
-            if not wanted or self.now >= instant:
+            wanted = self._ask()
+            if not wanted or self._now >= instant:
                 return wanted > 0
-            self._clock.sleep(min(instant - self.now, LOOK_S))
+            self.clock.sleep(min(instant - self._now, LOOK_S))
 
     def _send(self, due: float) -> None:
-        future = self._submit()
+        future = self.submit()
         self.outstanding.add(future)
         future.add_done_callback(partial(self._answered, due))
 
     def _answered(self, due: float, done: "Future[Any]") -> None:
         """In the client's I/O thread, which takes the time: the loop's own work is not in it."""
-        self._done.put((due, self._clock.perf_counter(), done))
+        self._done.put((due, self.clock.perf_counter(), done))
 
     def _hear(self, longest_s: float = 0.0) -> None:
-        """Tells of all that was answered; where that is nothing, waits for it so long."""
+        """Of all that was answered; where that is nothing, waits for it so long."""
         with suppress(queue.Empty):
             while True:
                 due, ended, future = self._done.get(block=longest_s > 0, timeout=longest_s)
                 longest_s = 0.0
                 self.outstanding.discard(future)
-                self.answers.append(answer_of(due, ended, future))
+                self._answers.append(answer_of(due, ended, future))

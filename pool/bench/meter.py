@@ -20,8 +20,8 @@ LEAST_ANSWERS = 5  # a window lasts until it has so many: fewer agree or differ 
 Show = Callable[[str, float, float], None]
 
 
-# Two levels that are compared, the throughput (of an open loop, which leaves that to chance, the share of what was sent)
-# and the median latency in seconds, NaN where nothing was answered; and the throughput: what ended, a second.
+# Two levels that are compared: the throughput (an open loop leaves that to chance: there the share of what was sent)
+# and the median latency in seconds, NaN where nothing was answered. Then the throughput: what ended, a second.
 Window = tuple[float, float, float]
 
 

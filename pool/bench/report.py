@@ -121,7 +121,7 @@ class LoadReport:
         if self.several:
             each = f"{count_of(load.jobs, 'job')} each" if load.jobs else f"{load.duration_s:g} s each"
             return ", ".join(["closed loop", rows, *clients, each])
-        return ", ".join([f"{load.in_flight:,} in flight", rows, *clients])
+        return ", ".join([str(load), rows, *clients])
 
     def values(self) -> dict[str, Any]:
         about = {**self.job.named(), "clients": self.clients}
@@ -167,7 +167,7 @@ class LoadReport:
         bound = f"p99 within {(self.bound_s or 0.0) * 1000:g} ms"
         if self.best is None:
             return f"{bound}: not even {_where(self.points[0])}"
-        asked = f"of {numeric(self.best.load.asked)}/s requested" if self.is_open else _where(self.best)
+        asked = f"of {self.best.load} requested" if self.is_open else _where(self.best)
         return f"{bound}: up to {numeric(self.best.goodput)}/s, {asked}"
 
     def nothing(self) -> str:
@@ -182,7 +182,7 @@ class LoadReport:
 
 
 def _where(point: Point) -> str:
-    return f"at {numeric(point.load.asked)}/s" if point.load.is_open else f"with {point.load.in_flight:,} in flight"
+    return f"{'at' if point.load.is_open else 'with'} {point.load}"
 
 
 def _table(points: Sequence[Point], rows: int, *, asked: bool) -> Table:

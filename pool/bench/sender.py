@@ -15,7 +15,7 @@ from typing import NoReturn
 from pool import Client
 from pool.bench.child import Line, Told
 from pool.bench.job import BenchJob
-from pool.bench.loop import Sent, run_loop
+from pool.bench.loop import Loop, Sent
 from pool.bench.point import Answer
 from pool.errors import PoolError
 
@@ -52,7 +52,7 @@ def _serve(line: Line, orders: Told) -> None:
                 load = (order["in_flight"], order["arrivals"], order["timeout_s"])
                 submit = job.submitter(client, order["timeout_s"], order["first"])
                 time.sleep(max(0.0, order["begin"] - time.perf_counter()))  # one clock for all processes of the machine
-                _, cpu_share, _ = run_loop(submit, *load, look, TELL_S)
+                _, cpu_share, _ = Loop(submit, look, TELL_S).run(*load)
                 line.tell({"ended": cpu_share})
 
 

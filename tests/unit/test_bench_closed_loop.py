@@ -15,7 +15,7 @@ import pytest
 from pool.bench.inputs import BadInputs, made_jobs
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.loop import run_loop
+from pool.bench.loop import Loop
 from pool.bench.meter import Meter, Show
 from pool.bench.point import Point, percentiles
 from pool.client.futures import JobFuture
@@ -86,7 +86,7 @@ def closed(
 ) -> Point:
     load = Load(in_flight=in_flight, duration_s=duration_s, warmup_s=warmup_s, jobs=jobs)
     meter = Meter(load, show)
-    meter.end(*run_loop(pool.submit, in_flight, (), None, meter.look))
+    meter.end(*Loop(pool.submit, meter.look).run(in_flight, (), None))
     return meter.point
 
 

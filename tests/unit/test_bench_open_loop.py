@@ -13,7 +13,7 @@ import pytest
 
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.loop import run_loop
+from pool.bench.loop import Loop
 from pool.bench.meter import Meter, Show
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
@@ -75,7 +75,7 @@ class World:
 
     def run(self, load: Load, show: Show = lambda *_: None) -> Point:
         meter = Meter(load, show)
-        meter.end(*run_loop(self.submit, 0, load.arrivals(), load.timeout_s, meter.look, clock=self))
+        meter.end(*Loop(self.submit, meter.look, clock=self).run(0, load.arrivals(), load.timeout_s))
         return meter.point
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pool.bench.curve import HEIGHT, drawer, drawn
+from pool.bench.curve import drawer, drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
 from pool.errors import Incompatible
 from pool.terminal import show
+from pool.terminal.plot import HEIGHT
 
 JOB = BenchJob("digits", "serving_default", [{"pixels": np.zeros((4, 64))}])
 SECONDS = 10.0
@@ -126,7 +127,8 @@ def test_a_report_grows() -> None:
     shown = LoadReport(BenchJob("m", "s", [{}]), 1, [load])
     assert shown.about == "open loop, even arrivals, 1 row a job, timeout 1 s, 1 s"
     assert "no job came" in shown.nothing()
-    shown.add(Point(load, elapsed_s=1.0, due=10, lags_s=[0.0] * 10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
+    refused = Counter(Overloaded=1)
+    shown.add(Point(load, elapsed_s=1.0, due=10, lags_s=[0.0] * 10, latencies_s=[0.001] * 9, errors=refused))
     shown.add(Point(load, early="interrupted"))  # before anything of this rate was counted
     assert len(shown.points) == 1
     assert shown.points[0].goodput == 9.0
