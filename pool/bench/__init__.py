@@ -6,17 +6,15 @@ pool through the public client alone.
 """
 
 from pool.bench.comparison import compare
-from pool.bench.curve import drawer
+from pool.bench.figure import drawer
 from pool.bench.fleet import Run, fleet, measure
-from pool.bench.inputs import BadInputs, made_jobs, read_input_data
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.inputs import made_jobs, read_input_data
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import INTERRUPTED, NotMeasured
 from pool.bench.report import LoadReport, write_csv
 
 __all__ = [
     "INTERRUPTED",
-    "BadInputs",
     "BenchJob",
     "Load",
     "LoadReport",

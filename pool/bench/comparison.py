@@ -12,11 +12,9 @@ from rich.console import RenderableType
 from pool import Client
 from pool.bench.child import Child, Told
 from pool.bench.fleet import Run, progress_bar
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import INTERRUPTED, NotMeasured, percentiles
 from pool.bench.report import LoadReport
-from pool.client.payload import to_inputs
 from pool.errors import InvalidState, WorkerLost
 from pool.processes import environ_with
 from pool.terminal import count_of, new_table, numeric
@@ -104,10 +102,9 @@ class Comparison:
         }
 
     def text(self) -> Iterator[RenderableType]:
-        early = f", {self.early}" if self.early else ""
         yield (
             f"{self.job}: {count_of(self.job.rows, 'row')} a job, {count_of(self.rounds, 'round')} in turn,"
-            f" {self.seconds:g} s each{early}\n"
+            f" {self.seconds:g} s each{self.early and f', {self.early}'}\n"
             f"the process on {self.device}, the pool on {count_of(self.slots, 'slot')}"
         )
         table = new_table(["WAY", ">JOBS/S", ">p50 ms", ">p99 ms", ">× JOBS/S", ">× p50"])
@@ -156,7 +153,7 @@ def compare(
             more = f", {job.rows * jobs_a_call} rows a call" if jobs_a_call > 1 else ""
             return Way(_NAMES[way] + more, take, jobs_a_call)
 
-        show(job.model, "is loaded in a separate process", 0.0, 0.0)
+        show(job.model, " is loaded in a separate process", 0.0, 0.0)
         names = process.ask({**job.packed(), "path": path, "gpus": len(slots[0].uuids)}, LOAD_S)["ways"]
         own, pool = [alone(name, 1) for name in names], [in_pool(count) for count in counts]
         found = Comparison(job, [*own, *pool], slots[0].device, len(slots), turn_s)
@@ -165,12 +162,13 @@ def compare(
             show("first turn of the pool", "", 0.0, 0.0)
             pool[-1].take(turn_s, 0.0)
             jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
-            if jobs_a_call > 1 and all(to_inputs(job.model, feeds).rows for feeds in job.inputs):
+            joinable = all({array.shape[:1] for array in feeds.values()} == {(job.rows,)} for feeds in job.inputs)
+            if jobs_a_call > 1 and joinable:
                 found.ways = [*own, *(alone(name, jobs_a_call) for name in names), *pool]
             turns = [(number, way) for number in range(ROUNDS) for way in found.ways]
             for done, (number, way) in enumerate(turns):
                 rate = way.rates[-1] if way.rates else 0.0
-                show(f"round {number + 1} of {ROUNDS},", way.name, done / len(turns), rate)
+                show(f"round {number + 1} of {ROUNDS}, ", way.name, done / len(turns), rate)
                 way.add(way.take(turn_s, turn_s * WARMUP_PART))
         except KeyboardInterrupt:
             found.early = INTERRUPTED

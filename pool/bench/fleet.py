@@ -11,8 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from pool import Client
 from pool.bench.child import END_S, Child, Told
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.load import BenchJob, Load
 from pool.bench.loop import GRACE_S, LOOK_S, Loop
 from pool.bench.meter import Meter, Show
 from pool.bench.point import INTERRUPTED, Answer, Point
@@ -37,8 +36,8 @@ def fleet(client: Client, clients: int, endpoint: str | None, job: BenchJob) -> 
         return
     told = Told()
     with ExitStack() as stack:
-        names = [f"client {number} of {clients}" for number in range(clients)]
-        children = [stack.enter_context(Child(name, ["pool.bench.sender"], told)) for name in names]
+        made = (Child(f"client {number} of {clients}", ["pool.bench.sender"], told) for number in range(clients))
+        children = [stack.enter_context(child) for child in made]
         for child in children:
             child.ask({"endpoint": endpoint, "job": job.packed()}, START_S)
         yield partial(_run_in, children, told)
@@ -51,16 +50,14 @@ def progress_bar() -> Iterator[Callable[[str, str, float, float], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]:,.0f} jobs/s"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=1.0, rate=0.0)
-        yield lambda step, what, part, rate: progress.update(
-            task, description=f"{step} {what}".strip(), completed=part, rate=rate
-        )
+        yield lambda step, what, part, rate: progress.update(task, description=step + what, completed=part, rate=rate)
 
 
 def measure(run: Run, report: LoadReport) -> None:
     """Each load of the report until the last one, or until what the report finds is the end."""
     with progress_bar() as show:
         for load in report.loads:
-            if not report.add(run(load, partial(show, str(load) if report.several else ""))):
+            if not report.add(run(load, partial(show, f"{load} " if report.several else ""))):
                 return
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from pool.wire.signatures import TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
 
-__all__ = ["BadInputs", "made_jobs", "read_input_data"]
+__all__ = ["made_jobs", "read_input_data"]
 
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz     ", np.uint8)
 _SHAPE = re.compile(r"(.+):((?:\d{1,9},)*\d{1,9}|)", re.ASCII)
@@ -30,10 +30,6 @@ _WHOLE = ("bool", "int", "uint")
 Shape = tuple[int, ...]
 Specs = Mapping[str, TensorSpec]
 Jobs = list[dict[str, Array]]  # the inputs of each, by name
-
-
-class BadInputs(ValueError):
-    """Inputs that cannot be what the signature takes: one line."""
 
 
 def made_jobs(
@@ -46,7 +42,7 @@ def made_jobs(
     string_length: int = 24,
     shapes: Sequence[str] = (),
 ) -> Jobs:
-    """The inputs of the one job: those that are given, and made ones, the same for the same seed. Raises `BadInputs`.
+    """The inputs of the one job: those that are given, and made ones, the same for the same seed. Raises `ValueError`.
 
     Unknown axes are those of `shapes`, each `NAME:1,224,224,3`; else axis 0 has `rows`, and others 1. `string_length`
     is in bytes.
@@ -55,7 +51,7 @@ def made_jobs(
     made = [name for name in specs if name not in given]
     if foreign := [name for name in sizes if name not in made]:
         told = f"{foreign[0]!r} is not a generated input; these are: {', '.join(made) or 'none'}"
-        raise BadInputs(f"--shape {foreign[0]}: {told}")
+        raise ValueError(f"--shape {foreign[0]}: {told}")
     rng = np.random.default_rng(seed)
     job = {name: to_array(value)[0] for name, value in given.items()}
     for name, spec in specs.items():
@@ -72,9 +68,9 @@ def _sizes(shapes: Sequence[str]) -> dict[str, Shape]:
     sizes: dict[str, Shape] = {}
     for text in shapes:
         if (match := _SHAPE.fullmatch(text)) is None:
-            raise BadInputs(f"--shape {text:.60}: write NAME:AXIS,AXIS,…, such as image:1,224,224,3")
+            raise ValueError(f"--shape {text:.60}: write NAME:AXIS,AXIS,…, such as image:1,224,224,3")
         if match[1] in sizes:
-            raise BadInputs(f"--shape {match[1]} is given twice")
+            raise ValueError(f"--shape {match[1]} is given twice")
         sizes[match[1]] = tuple(map(int, filter(None, match[2].split(","))))
     return sizes
 
@@ -89,23 +85,22 @@ def _random(spec: TensorSpec, shape: Shape, string_length: int, rng: np.random.G
 
 
 def _shape(name: str, spec: TensorSpec, asked: Shape | None, rows: int) -> Shape:
-    declared = (-1,) if spec.shape is None else spec.shape
-    if asked is None:
-        return tuple((1 if at else rows) if axis < 0 else axis for at, axis in enumerate(declared))
     if spec.shape is None:
-        return asked
-    row = asked[1:] if len(asked) == len(declared) and asked[:1] == (1,) else asked
-    if declared[:1] == (-1,) and len(row) == len(declared) - 1:
+        return (rows,) if asked is None else asked
+    if asked is None:
+        return tuple((1 if at else rows) if axis < 0 else axis for at, axis in enumerate(spec.shape))
+    row = asked[1:] if len(asked) == len(spec.shape) and asked[:1] == (1,) else asked
+    if spec.shape[:1] == (-1,) and len(row) == len(spec.shape) - 1:
         asked = (rows, *row)
-    if not _fits(asked, declared):
-        raise BadInputs(f"--shape {name}: {list(asked)} does not fit {spec}")
+    if not _fits(asked, spec.shape):
+        raise ValueError(f"--shape {name}: {list(asked)} does not fit {spec}")
     return asked
 
 
 def read_input_data(path: Path, specs: Specs, rows: int) -> Jobs:
     """The inputs of each job; where an entry of the file is a single row, `rows` of them in turn are a job.
 
-    Raises `BadInputs`: one line that names file, entry and input.
+    Raises `ValueError`: one line that names file, entry and input.
     """
     try:
         entries = _archive(path) if zipfile.is_zipfile(path) else _document(path)
@@ -117,12 +112,9 @@ def read_input_data(path: Path, specs: Specs, rows: int) -> Jobs:
         if not all(spec.shape and len(job[name]) == 1 for job in jobs for name, spec in specs.items()):
             raise ValueError("its entries set their own rows; leave out --rows")
     except (ValueError, OSError) as error:
-        raise BadInputs(f"--input-data {path.name}: {getattr(error, 'strerror', None) or error}") from None
+        raise ValueError(f"--input-data {path.name}: {getattr(error, 'strerror', None) or error}") from None
     parts = [[jobs[(first + n) % len(jobs)] for n in range(rows)] for first in range(0, len(jobs), rows)]
     return [{name: np.concatenate([job[name] for job in part]) for name in specs} for part in parts]
-
-
-# Those below raise a `ValueError` that says what is wrong, and where in the file.
 
 
 def _archive(path: Path) -> list[Any]:

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from pool.bench.load import Submit
 from pool.bench.point import INTERRUPTED, Answer, answer_of
 
-__all__ = ["GRACE_S", "LOOK_S", "Look", "Loop", "Sent", "Submit"]
+__all__ = ["GRACE_S", "LOOK_S", "Look", "Loop", "Sent"]
 
 LOOK_S = 0.1  # how often progress is shown, and the end is noticed
 DRAIN_LOOK_S = 0.01
 GRACE_S = 7.0  # the client ends a future by itself soon after the timeout; this is for a broken one
 
-Submit = Callable[[], "Future[Any]"]
 Sent = tuple[float, float]  # when a job of an open loop was due and sent: at infinity where the time was over before
 
 # What a loop asks when it begins, and then ten times a second at least: how many jobs may be outstanding now, 0 at the
@@ -100,7 +100,6 @@ class Loop:
     def _drain(self, longest_s: float) -> None:
         """Waits for what is still out, no longer than its time lasts."""
         deadline = self._now + longest_s
-        self._hear()
         while self.outstanding and self._now < deadline:
             self.clock.sleep(DRAIN_LOOK_S)
             self._hear()

@@ -12,7 +12,6 @@ from pool.terminal import numeric, percent
 
 __all__ = ["Meter", "Show", "Window", "agree"]
 
-NO_ANSWER = "NoAnswer"
 WINDOWS = 3  # as Triton's perf_analyzer
 LEAST_ANSWERS = 5  # a window lasts until it has so many: fewer agree or differ by chance
 
@@ -86,8 +85,8 @@ class Meter:
             self.point.elapsed_s = max(0.0, (min(now, self._until) if self._missing else self._last) - self._from)
         unanswered = self.point.sent - self.point.jobs
         if unanswered > 0 and not self.point.early:
-            self.point.errors[NO_ANSWER] += unanswered
-            self.point.last_error[NO_ANSWER] = "their futures did not end in time"
+            self.point.errors["NoAnswer"] += unanswered
+            self.point.last_error["NoAnswer"] = "their futures did not end in time"
 
     def _count_sent(self, due: float, at: float) -> None:
         if self._warms:
@@ -124,13 +123,10 @@ class Meter:
                 return
         if now >= end:
             if load.tolerance is not None:
-                last = [
-                    f"{numeric(rate)}/s {'no answer' if math.isnan(latency_s) else numeric(latency_s * 1000) + ' ms'}"
-                    for _, latency_s, rate in self._windows[-WINDOWS:]
-                ]
+                told = [f"{numeric(rate)}/s {numeric(p50_s * 1000)} ms" for _, p50_s, rate in self._windows[-WINDOWS:]]
                 self.point.unsteady = (
                     f"never stable: in {load.warmup_s:g} s of warm-up, no {WINDOWS} windows in a row agreed within"
-                    f" {percent(load.tolerance)} (the last: {', '.join(last) or 'none was full'})"
+                    f" {percent(load.tolerance)} (the last: {', '.join(told) or 'none was full'})"
                 )
             self._measure(end)
 

@@ -52,7 +52,7 @@ def answer_of(due: float, ended: float, future: "Future[Any]") -> Answer:
     timeline = getattr(future, "timeline", None)
     if timeline is None:
         return Answer(due, ended)
-    return Answer(due, ended, stages=timeline.segments(), batch_rows=timeline.batch_rows)
+    return Answer(due, ended, "", "", timeline.segments(), timeline.batch_rows)
 
 
 def percentiles(values: Sequence[float], *percents: float) -> list[float]:
@@ -151,11 +151,6 @@ class Point:
     def behind(self) -> bool:
         """Whether the sender of an open loop could not send as fast as it should."""
         return self.sent < PACE * self.due
-
-    @property
-    def strained(self) -> bool:
-        """Whether the figures may be those of this process rather than the pool's."""
-        return self.behind or self.cpu_share > CPU_SHARE
 
     def _per_s(self, count: int) -> float:
         return count / self.elapsed_s if self.elapsed_s else 0.0

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from pool import Client
 from pool.bench.child import Line, Told
-from pool.bench.job import BenchJob
+from pool.bench.load import BenchJob
 from pool.bench.loop import Loop, Sent
 from pool.bench.point import Answer
 from pool.errors import PoolError

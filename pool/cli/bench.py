@@ -138,6 +138,7 @@ _STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmu
 _MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
 
 _DATA = "Send recorded inputs in turn: an .npz with one array per input and one job per row, or perf_analyzer's JSON."
+_SENT = "Jobs sent each second, whether or not earlier ones are answered."
 _SHARED = "Client processes that share the load, each with its own connection."
 _TIMEOUT = f"Timeout of each job. Default: {OPEN_TIMEOUT_S:g}s in an open loop, otherwise the pool's default_timeout."
 _WARMUP = "Warm up for this time, or until throughput and median latency agree in three windows in a row."
@@ -168,18 +169,15 @@ _output_options = _options(
     endpoint_option,
     click.pass_context,
 )
-_one_count = Amounts("n", *_IN_FLIGHT, whole=True)
-_in_flight_option = click.option("--in-flight", type=_one_count, default="16", help="Jobs in flight at all times.")
+_count = Amounts("n", *_IN_FLIGHT, whole=True)
+_in_flight_option = click.option("--in-flight", type=_count, default="16", help="Jobs in flight at all times.")
 _counts = Amounts("low:[high]", *_IN_FLIGHT, whole=True)
 _counts_option = click.option(
     "--in-flight", type=_counts, help="Closed loops that double from LOW to HIGH, or a list: 1,4,9."
 )
 _rates = Amounts("low:[high[:steps]]", *_RATE)
 _rates_option = click.option("--rate", type=_rates, help="Open loops from LOW to HIGH, or a list of rates: 50,100,200.")
-_one_rate = Amounts("rate", *_RATE)
-_rate_option = click.option(
-    "--rate", type=_one_rate, required=True, help="Jobs sent each second, whether or not earlier ones are answered."
-)
+_rate_option = click.option("--rate", type=Amounts("rate", *_RATE), required=True, help=_SENT)
 _jobs_option = click.option("--jobs", type=_COUNT, help="Measure this many jobs, however long they take.")
 _uniform_option = click.option(
     "--uniform", is_flag=True, help="Send at even intervals instead of random ones (Poisson)."
@@ -352,7 +350,7 @@ def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Run, BenchJob]]":
 
 def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
     """Raises the pool's own error where it would, and `BadValue`."""
-    from pool.bench import BadInputs, BenchJob, made_jobs, read_input_data
+    from pool.bench import BenchJob, made_jobs, read_input_data
     from pool.cli.signature import inputs_of
     from pool.cli.values import BadValue, read_inputs
 
@@ -366,10 +364,9 @@ def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
         if given["input_data"] is not None:
             jobs = read_input_data(given["input_data"], specs, rows)
         else:
-            values = read_inputs(given["inputs"], specs, sys.stdin.buffer)
             making = {key: given[key] for key in ("rows", "seed", "zero_data", "string_length", "shapes")}
-            jobs = made_jobs(specs, values, **making)
-    except BadInputs as error:
+            jobs = made_jobs(specs, read_inputs(given["inputs"], specs, sys.stdin.buffer), **making)
+    except ValueError as error:
         raise BadValue(str(error)) from None
     return BenchJob(model, name, jobs)
 

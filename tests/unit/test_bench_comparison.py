@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pool.bench.comparison import Comparison, Turn, Way, usual_rows
-from pool.bench.job import BenchJob
+from pool.bench.load import BenchJob
 from pool.terminal import show
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.load import BenchJob, Load
 from pool.bench.loop import Loop
 from pool.bench.meter import Meter, Show
 from pool.bench.point import Point

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.text import Text
 
-from pool.bench.curve import drawer, drawn
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.figure import drawer
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
 from pool.errors import Incompatible
@@ -156,8 +156,12 @@ def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[
 # --- curves
 
 
+def drawn(shown: LoadReport) -> str:
+    return "".join(block.plain for block in shown.text(80, curve=True) if isinstance(block, Text))
+
+
 def test_a_curve_of_text() -> None:
-    lines = drawn(report(POINTS), 80).plain.splitlines()
+    lines = drawn(report(POINTS)).splitlines()
     assert all(len(line) == 80 for line in lines[:1] + lines[1 : HEIGHT + 1])
     assert len(lines) == HEIGHT + 3
     assert lines[0].split() == ["ms", "●", "p99", "○", "p50", "capacity", "702.0/s"]
@@ -174,9 +178,8 @@ def test_a_curve_of_text() -> None:
 
 
 def test_a_curve_of_little() -> None:
-    assert drawn(report([]), 80).plain == ""
-    assert drawn(report([point(10.0, 0, math.nan, math.nan)]), 80).plain == ""
-    one = drawn(report([point(10.0, 100, 0.001, 0.001)]), 80).plain
+    assert drawn(report([point(10.0, 0, math.nan, math.nan)])) == ""
+    one = drawn(report([point(10.0, 100, 0.001, 0.001)]))
     assert "no limit up to 10.00/s" in one
     assert one.count("○") == 2  # one of them in the legend
 
@@ -196,6 +199,6 @@ def test_a_curve_of_nothing_in_a_file(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(Incompatible, match=r"--plot needs matplotlib: pip install 'tf-worker-pool\[plot\]'"):
         drawer()

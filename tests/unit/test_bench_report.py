@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pool.bench.curve import drawer
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.figure import drawer
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import Point
 from pool.bench.report import LoadReport, write_csv
 from pool.errors import InvalidInput
