@@ -162,8 +162,8 @@ def compare(
             show("first turn of the pool", "", 0.0, 0.0)
             pool[-1].take(turn_s, 0.0)
             jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
-            joinable = all({array.shape[:1] for array in feeds.values()} == {(job.rows,)} for feeds in job.inputs)
-            if jobs_a_call > 1 and joinable:
+            heights = [{array.shape[:1] for array in feeds.values()} for feeds in job.inputs]
+            if jobs_a_call > 1 and all(len(each) == 1 and () not in each for each in heights):
                 found.ways = [*own, *(alone(name, jobs_a_call) for name in names), *pool]
             turns = [(number, way) for number in range(ROUNDS) for way in found.ways]
             for done, (number, way) in enumerate(turns):

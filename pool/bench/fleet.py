@@ -76,9 +76,8 @@ def _run_in(children: Sequence[Child], told: Told, load: Load, show: Show) -> Po
     early = ""
     try:
         for number, child in enumerate(children):  # they go on until they are told: the parent alone knows when
-            in_flight = (load.in_flight + number) // count
-            share = {"in_flight": in_flight, "arrivals": arrivals[number::count], "timeout_s": load.timeout_s}
-            child.tell({"begin": begin, "first": number, **share})
+            share = ((load.in_flight + number) // count, arrivals[number::count], load.timeout_s)
+            child.tell({"begin": begin, "first": number, "load": share})
         meter.look(begin)
         while _look(told, meter, ended):
             pass

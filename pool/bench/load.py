@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pool import Client
+from pool.client.payload import to_inputs
 from pool.errors import InvalidInput, ModelNotFound, PoolError, PoolUnreachable
 from pool.terminal import numeric
 from pool.wire.packing import pack_answer, unpack_answer
@@ -40,7 +41,8 @@ class BenchJob:
 
     def submitter(self, client: Client, timeout_s: float | None, first: int = 0) -> Submit:
         """Submits one job after the other, without blocking, beginning with number `first`."""
-        turns = itertools.islice(itertools.cycle(self.inputs), first, None)
+        prepared = [to_inputs(self.model, feeds) for feeds in self.inputs]  # once, and not for each job
+        turns = itertools.islice(itertools.cycle(prepared), first, None)
         return lambda: client.submit(self.model, next(turns), signature=self.signature, timeout=timeout_s)
 
     def try_once(self, client: Client) -> None:

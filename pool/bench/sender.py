@@ -49,10 +49,9 @@ def _serve(line: Line, orders: Told) -> None:
 
         while order := orders.get():
             if "begin" in order:
-                load = (order["in_flight"], order["arrivals"], order["timeout_s"])
-                submit = job.submitter(client, order["timeout_s"], order["first"])
+                submit = job.submitter(client, order["load"][2], order["first"])
                 time.sleep(max(0.0, order["begin"] - time.perf_counter()))  # one clock for all processes of the machine
-                _, cpu_share, _ = Loop(submit, look, TELL_S).run(*load)
+                _, cpu_share, _ = Loop(submit, look, TELL_S).run(*order["load"])
                 line.tell({"ended": cpu_share})
 
 
