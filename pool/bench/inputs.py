@@ -57,8 +57,8 @@ def made_jobs(
     for name, spec in specs.items():
         if name in made:
             shape = _shape(name, spec, sizes.get(name), rows)
-            zeros = np.full(shape, b"" if spec.dtype == "string" else 0, DTYPES[spec.dtype])
-            job[name] = zeros if zero_data else _random(spec, shape, string_length, rng)
+            zero, dtype = b"" if spec.dtype == "string" else 0, DTYPES[spec.dtype]
+            job[name] = np.full(shape, zero, dtype) if zero_data else _random(spec, shape, string_length, rng)
         elif spec.shape and spec.shape[0] == -1 and job[name].shape[:1] == (1,):  # one row as a batch of them
             job[name] = np.repeat(job[name], rows, axis=0)
     return [job]

@@ -18,7 +18,6 @@ LEAST_ANSWERS = 5  # a window lasts until it has so many: fewer agree or differ 
 # What is done, how much of it (0 to 1), and the answers a second.
 Show = Callable[[str, float, float], None]
 
-
 # Two levels that are compared: the throughput (an open loop leaves that to chance: there the share of what was sent)
 # and the median latency in seconds, NaN where nothing was answered. Then the throughput: what ended, a second.
 Window = tuple[float, float, float]
@@ -38,7 +37,7 @@ class Meter:
     """What a loop tells its looks, counted: it is in `point`, complete after `end`.
 
     A closed loop's answers count by the instant at which they came, an open loop's by the one at which their jobs were
-    due. What it is told may be of later instants than that of its look, but not of earlier ones.
+    due. Before a look it must have been told of all until that instant; it may have been told of later ones, too.
     """
 
     def __init__(self, load: Load, show: Show = lambda *_: None) -> None:

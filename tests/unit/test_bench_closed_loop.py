@@ -169,6 +169,13 @@ def test_random_inputs_fit_every_dtype(dtype: str) -> None:
         assert all(isinstance(text, bytes) for text in array.reshape(-1))
 
 
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_zeros_of_every_dtype(dtype: str) -> None:
+    (made,) = made_jobs({"x": TensorSpec(dtype, (-1, 3))}, {}, rows=2, zero_data=True)
+    assert dtype_name(made["x"].dtype) == dtype
+    assert all(value == (b"" if dtype == "string" else 0) for value in made["x"].reshape(-1).tolist())
+
+
 def test_random_inputs_of_every_rank() -> None:
     shapes = {"a": (), "b": None, "c": (-1,), "d": (2, -1), "e": (0,)}
     (made,) = made_jobs({name: TensorSpec("float32", shape) for name, shape in shapes.items()}, {}, rows=4)
