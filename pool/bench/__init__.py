@@ -7,7 +7,7 @@ pool through the public client alone.
 
 from pool.bench.comparison import compare
 from pool.bench.figure import drawer
-from pool.bench.fleet import Run, fleet, measure
+from pool.bench.fleet import Run, connected, measure
 from pool.bench.inputs import made_jobs, read_input_data
 from pool.bench.load import BenchJob, Load
 from pool.bench.point import INTERRUPTED, NotMeasured
@@ -21,8 +21,8 @@ __all__ = [
     "NotMeasured",
     "Run",
     "compare",
+    "connected",
     "drawer",
-    "fleet",
     "made_jobs",
     "measure",
     "read_input_data",

@@ -18,7 +18,7 @@ from pool.bench.point import INTERRUPTED, Answer, Point
 from pool.bench.report import LoadReport
 from pool.terminal import progress_console
 
-__all__ = ["Run", "fleet", "measure", "progress_bar"]
+__all__ = ["Run", "connected", "measure", "progress_bar"]
 
 START_S = 30.0  # until one of them is connected
 BEGIN_S = 0.1  # from the order to the first job, so that all begin at once
@@ -29,7 +29,7 @@ Run = Callable[[Load, Show], Point]
 
 
 @contextmanager
-def fleet(client: Client, clients: int, endpoint: str | None, job: BenchJob) -> Iterator[Run]:
+def connected(client: Client, clients: int, endpoint: str | None, job: BenchJob) -> Iterator[Run]:
     """Begins when its processes are connected, and ends them. One client is this process. Raises `NotMeasured`."""
     if clients == 1:
         yield partial(_run_here, client, job)

@@ -134,8 +134,7 @@ _TIME, _WARM = Duration(), Duration(stable=None, **{"0": 0.0})
 _COUNT, _PERCENT, _BYTES = click.IntRange(1), click.FloatRange(0, 100, min_open=True), click.IntRange(0, 1 << 24)
 _COUNT.name, _PERCENT.name, _BYTES.name, _WARM.name = "n", "percent", "bytes", "stable|time"
 _IN_FLIGHT, _RATE = ("a whole number of jobs in flight", 65_536), ("jobs a second", 100_000)
-_STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
-_MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
+_STABLE_ONLY, _MADE_ONLY = ("stability", "window", "longest_warmup"), ("shapes", "zero_data", "string_length")
 
 _DATA = "Send recorded inputs in turn: an .npz with one array per input and one job per row, or perf_analyzer's JSON."
 _SENT = "Jobs sent each second, whether or not earlier ones are answered."
@@ -289,16 +288,16 @@ def _check(ctx: click.Context, given: dict[str, Any]) -> None:
         raise click.UsageError("--input and --input-data exclude each other: give one of them.")
     if given["input_data"] is not None and (option := _said(ctx, _MADE_ONLY)):
         raise click.UsageError(f"{option} is only for generated inputs: leave out {option} or --input-data.")
-    if given["zero_data"] and (option := _said(ctx, {"string_length": "--string-length"})):
+    if given["zero_data"] and (option := _said(ctx, ("string_length",))):
         raise click.UsageError(f"--zero-data sends empty strings: leave out --zero-data or {option}.")
     if given.get("warmup") is not None and (option := _said(ctx, _STABLE_ONLY)):
         raise click.UsageError(f"{option} is only for --warmup stable: leave out {option} or the time of --warmup.")
 
 
-def _said(ctx: click.Context, options: dict[str, str]) -> str:
+def _said(ctx: click.Context, names: Sequence[str]) -> str:
     """The first of these options that the command line has."""
-    default = ParameterSource.DEFAULT
-    return next((option for name, option in options.items() if ctx.get_parameter_source(name) is not default), "")
+    said = (each for each in ctx.command.params if ctx.get_parameter_source(each.name or "") != ParameterSource.DEFAULT)
+    return next((each.opts[0] for each in said if each.name in names), "")
 
 
 def _loads(given: dict[str, Any]) -> "list[Load]":
@@ -339,12 +338,12 @@ def _measure(given: dict[str, Any], *, several: bool = False) -> None:
 @contextmanager
 def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Run, BenchJob]]":
     """What the options ask for, after one job that has shown that the pool takes it."""
-    from pool.bench import fleet
+    from pool.bench import connected
 
     with Client(given["endpoint"], reconnect_timeout=0.0) as client:
         job = _job(client, given)
         job.try_once(client)
-        with fleet(client, given["clients"], given["endpoint"], job) as run:
+        with connected(client, given["clients"], given["endpoint"], job) as run:
             yield client, run, job
 
 
