@@ -52,6 +52,13 @@ def test_the_largest_model_has_the_largest_gpu_and_of_like_ones_the_fastest() ->
     assert planned([number("a", 1, 3), number("b", 1, 4)], cards) == {"a": (1,), "b": (2,)}
 
 
+def test_a_device_whose_speed_nobody_knows_comes_after_those_like_it_and_before_smaller_ones() -> None:
+    cards = gpus(16, 24, 24, 24, 24, speeds=(9, 0, 2, 0, 3))
+    ones = [number(name, 1, size) for name, size in zip("abcde", (9, 8, 7, 6, 5), strict=True)]
+    assert planned(ones, cards) == {"a": (4,), "b": (2,), "c": (1,), "d": (3,), "e": (0,)}
+    assert planned([copied("a", 2), copied("b")], cards) == {"a": (4, 0, 1), "b": (2, 3)}, "of further copies, too"
+
+
 def test_a_model_of_twice_the_weight_has_twice_the_copies() -> None:
     found = planned([copied("a", weight=2.0), copied("b")], gpus(*[8] * 6))
     assert {name: len(slots) for name, slots in found.items()} == {"a": 4, "b": 2}
