@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,21 @@ def test_no_pool_is_waited_for_as_long_as_is_said(tmp_path: Path, ask: Ask) -> N
     assert "no pool answers" in heard[0]
 
 
-def test_a_pool_that_loads_is_waited_for_and_says_what_it_does(ask: Ask) -> None:
-    heard: list[str] = []
+def test_a_pool_that_loads_is_waited_for_and_says_what_it_does() -> None:
+    """By a client of each kind, at the same time."""
+
+    def wait(ask: Ask) -> list[str]:
+        heard: list[str] = []
+        ask(pool.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
+        assert ask(pool.endpoint, "is_ready", "slow") is True
+        return heard
+
     pool = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
     try:
         pool.start()
-        ask(pool.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
-        assert ask(pool.endpoint, "is_ready", "slow") is True
-        assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
+        with ThreadPoolExecutor() as threads:
+            for heard in threads.map(wait, (blocking, awaited)):
+                assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
         assert pool.stop() == 0
     finally:
         pool.kill()
