@@ -69,22 +69,22 @@ def test_no_pool_is_waited_for_as_long_as_is_said(tmp_path: Path, ask: Ask) -> N
 
 def test_a_pool_that_loads_is_waited_for_and_says_what_it_does() -> None:
     """By a client of each kind, at the same time."""
+    loads = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
 
     def wait(ask: Ask) -> list[str]:
         heard: list[str] = []
-        ask(pool.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
-        assert ask(pool.endpoint, "is_ready", "slow") is True
+        ask(loads.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
+        assert ask(loads.endpoint, "is_ready", "slow") is True
         return heard
 
-    pool = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
     try:
-        pool.start()
+        loads.start()
         with ThreadPoolExecutor() as threads:
             for heard in threads.map(wait, (blocking, awaited)):
                 assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
-        assert pool.stop() == 0
+        assert loads.stop() == 0
     finally:
-        pool.kill()
+        loads.kill()
 
 
 def test_a_pool_of_ones_own_that_has_died_is_not_waited_for() -> None:
