@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pool.client.client import Client
-    from pool.wire.records import Changes, JobHistory, LogLines, Model, Recent, SlotHistory, Status
+    from pool.wire.records import Changes, JobHistory, LogLines, Model, Placement, Recent, SlotHistory, Status
 
 from pool.client.questions import TIMEOUT_S, OnWait
 from pool.client.request import ReplicaOptions
@@ -88,7 +88,7 @@ class AsyncQuestions:
 
     async def placement(
         self, model: str, *, timeout: float | None = None, device: str | int | None = None
-    ) -> dict[str, Any]:
+    ) -> "Placement":
         return await asyncio.to_thread(self._client.placement, model, timeout=timeout, device=device)
 
     @overload
