@@ -32,6 +32,7 @@ from pool.config.tensorflow import LayerRuleSection, TensorFlowOverrides
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
+from pool.devices import PlannedDeviceList
 from pool.gateway.metrics.families import FAMILIES
 from pool.processes.gateways.life import GATEWAY_STEPS, GatewayState
 from pool.wire import batches, codec, hot, jobs, records
@@ -401,6 +402,8 @@ def _json_type(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is tuple:
         return f"list of {_json_type(inner[0])}"
+    if origin is Literal:
+        return "text"
     if origin is not None and issubclass(origin, Mapping):
         return f"{_json_type(inner[1])} by name"
     if inner:
@@ -534,6 +537,8 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "record-times": _record(records.JobTimes),
     "record-crash-report": _record(records.CrashReport),
     "record-signature": _record(records.SignatureInfo),
+    "record-placement": _record(records.Placement),
+    "record-devices": _record(PlannedDeviceList),
     "faults": lambda: (["fault", "on the wire"], [[each.name, _code(each.value)] for each in Fault]),
     "unpacking": lambda: (["cause", "means"], [[each.name, each.value] for each in Unpacking]),
     "renamed-keys": lambda: (["old", "new"], [[_code(old), _code(new)] for old, new in RENAMED.items()]),
