@@ -64,9 +64,12 @@ class Application:
         if request.path in OPEN:
             return None
         caller = self._callers.of(request)
-        if caller.is_bound and request.path.startswith(("/v1/models/", "/v2/models/")):
-            name = request.segments()[2]
-            caller.check_model(name.partition(":")[0] if request.path.startswith("/v1") else name)
+        if caller.is_bound:
+            match request.segments():  # as the protocols read them: a path may say `models` in several ways
+                case ["v1", "models", name, *_]:
+                    caller.check_model(name.partition(":")[0])
+                case ["v2", "models", name, *_] | ["v2", "repository", "models", name, *_]:
+                    caller.check_model(name)
         return caller
 
     def place(self, caller: Caller | None, size_bytes: int) -> NDArray[np.uint8]:
@@ -84,7 +87,7 @@ class Application:
             await decompressed(request, self._limits.body_bytes)
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
-            if (accepted := request.headers.get("accept-encoding")) is not None:
+            if (accepted := request.headers.get("accept-encoding")) is not None and _may_shrink(request, response.status):
                 response = await compressed(response, accepted)
         except asyncio.CancelledError:  # who has hung up; nginx has this status for that
             self._count(_route(request.path), 499, time.monotonic() - began)
@@ -105,7 +108,8 @@ class Application:
             caller.end(size_bytes)
 
     def _check_json(self, request: Request) -> None:
-        text = request.headers.get("inference-header-content-length", "")
+        # In any other protocol the header says nothing: all of the body is read as JSON.
+        text = request.headers.get("inference-header-content-length", "") if request.path.startswith("/v2/") else ""
         size_bytes = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else len(request.body)
         if size_bytes > self._limits.json_bytes:
             most = self._limits.json_bytes
@@ -118,6 +122,11 @@ class Application:
         if refused.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))
         return Response(refused.status, headers, (json_text.write({"error": refused.text}),))
+
+
+def _may_shrink(request: Request, status: int) -> bool:
+    """tritonclient's asyncio client asks for gzip each time, and can read it in the answers of jobs alone."""
+    return not request.path.startswith("/v2") or (status == 200 and request.path.endswith("/infer"))
 
 
 def _route(path: str) -> str:

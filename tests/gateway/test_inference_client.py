@@ -205,8 +205,14 @@ def test_what_is_there_can_be_asked(client: InferenceServerClient) -> None:
 def test_jobs_are_counted(client: InferenceServerClient) -> None:
     def counted() -> tuple[int, int]:
         [stats] = client.get_inference_statistics("echo")["model_stats"]
-        return stats["inference_count"], stats["inference_stats"]["fail"]["count"]
+        times = stats["inference_stats"]
+        assert stats["inference_count"] >= times["success"]["count"]
+        assert times["success"]["ns"] >= times["compute_infer"]["ns"]
+        assert times["queue"]["count"] == times["compute_infer"]["count"] == times["success"]["count"]
+        return times["success"]["count"], times["fail"]["count"]
 
+    client.infer("echo", [tensor(np.zeros(1, "f4"))])
+    eventually(lambda: counted()[0] > 0)
     done, failed = counted()
     client.infer("echo", [tensor(np.zeros(1, "f4"))])
     with refusal(400, ""):

@@ -5,8 +5,7 @@ import json
 import sys
 from collections.abc import Mapping
 
-from pool import AsyncClient
-from pool.client.result import JobResult
+from pool import AsyncClient, JobResult
 from pool.errors import ModelNotFound
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import HEAD_BYTES, answered

@@ -77,7 +77,7 @@ class Inference:
                 return _ready(why_not_ready(await catalogue.status(), None))
             case ["models", "stats"]:
                 allow(request, "GET", "HEAD")
-                return _json(statistics(await catalogue.models()))
+                return _json(statistics(await catalogue.models(), await catalogue.metrics()))
             case ["models", *rest] if (place := of_model(rest)) is not None:
                 return await self._of_model(place, request, catalogue)
             case ["repository", "index"]:
@@ -100,7 +100,8 @@ class Inference:
             raise Refused(404, f"nothing is at {request.path!r:.200}")
         allow(request, "GET", "HEAD")
         if place.action == "stats":
-            return _json(statistics(await catalogue.versions(place.name, place.version)))
+            found = await catalogue.versions(place.name, place.version)
+            return _json(statistics(found, await catalogue.metrics()))
         model = await catalogue.model(place.name, place.version)
         if place.action == "ready":
             return _ready("" if model.ready_slots else f"model {model.name} is not served now")
