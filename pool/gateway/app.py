@@ -87,7 +87,8 @@ class Application:
             await decompressed(request, self._limits.body_bytes)
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
-            if (accepted := request.headers.get("accept-encoding")) is not None and _may_shrink(request, response.status):
+            accepted = request.headers.get("accept-encoding")
+            if accepted is not None and _may_shrink(request, response.status):
                 response = await compressed(response, accepted)
         except asyncio.CancelledError:  # who has hung up; nginx has this status for that
             self._count(_route(request.path), 499, time.monotonic() - began)
