@@ -107,7 +107,8 @@ class Application:
             caller.end(size_bytes)
 
     def _check_json(self, request: Request) -> None:
-        text = request.headers.get("inference-header-content-length", "")
+        # In any other protocol the header says nothing: all of the body is read as JSON.
+        text = request.headers.get("inference-header-content-length", "") if request.path.startswith("/v2/") else ""
         size_bytes = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else len(request.body)
         if size_bytes > self._limits.json_bytes:
             most = self._limits.json_bytes

@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from gateway.running import Gateway, gateway
+from pool.wire.gateway import GatewayLimits
 from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
 
 MODELS = """
@@ -251,6 +252,13 @@ def test_a_large_body_comes_back_whole(door: Gateway) -> None:
     status, found = predict(door, "echo", {"instances": numbers.astype(np.float64).tolist()})
     assert status == 200
     np.testing.assert_array_equal(np.array(found["predictions"], np.float32), numbers)
+
+
+def test_the_bound_of_json_holds_for_all_of_the_body(pool: PoolProcess) -> None:
+    with gateway(pool.endpoint, limits=GatewayLimits(max_json_bytes=100)) as door:
+        headers = {"Inference-Header-Content-Length": "1"}
+        assert predict(door, "echo", {"instances": [1] * 10}, headers=headers)[0] == 200
+        assert predict(door, "echo", {"instances": [1] * 100}, headers=headers)[0] == 413
 
 
 def test_many_clients_each_get_their_own(door: Gateway) -> None:

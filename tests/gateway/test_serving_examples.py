@@ -1,4 +1,4 @@
-"""Examples as protobuf; that TensorFlow reads the same is in `test_serving_tensorflow`."""
+"""Examples as protobuf; that TensorFlow reads what was meant is in `tests/tf/test_examples.py`."""
 
 from typing import Any
 

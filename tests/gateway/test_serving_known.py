@@ -56,7 +56,7 @@ def talk(client: Any, steps: Callable[[Ask], Coroutine[Any, Any, None]]) -> None
         answer = await serving.answer(request, cast(AsyncClient, client))
         return answer.status, said(answer)
 
-    asyncio.run(steps(ask))
+    asyncio.run(asyncio.wait_for(steps(ask), 20))
 
 
 def said(answer: Response) -> Any:

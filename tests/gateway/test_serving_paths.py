@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.told import model, signature
+from gateway.told import model, signature, slot
 from pool.gateway.http import Refused, Request
 from pool.gateway.serving.metadata import metadata
 from pool.gateway.serving.paths import Asked, Method, asked
@@ -130,15 +130,30 @@ def state(number: int, word: str = "AVAILABLE", why: str = "") -> dict[str, Any]
 
 def test_all_versions_are_listed_the_newest_first() -> None:
     three, five = model({}, version=3, default=False), model({}, version=5)
-    assert states([three, five], None, None) == {"model_version_status": [state(5), state(3)]}
-    assert states([three], None, 3) == {"model_version_status": [state(3)]}
+    assert states([three, five], (), None) == {"model_version_status": [state(5), state(3)]}
+    assert states([three], (), 3) == {"model_version_status": [state(3)]}
 
 
 def test_a_model_between_two_versions_has_both() -> None:
     changing = model({}, versions=(3, 4))
-    assert states([changing], None, None) == {"model_version_status": [state(4), state(3)]}
-    assert states([changing], None, 3) == {"model_version_status": [state(3)]}
+    assert states([changing], (), None) == {"model_version_status": [state(4), state(3)]}
+    assert states([changing], (), 3) == {"model_version_status": [state(3)]}
 
 
 def test_a_model_without_versions_has_the_number_one() -> None:
-    assert states([model({})], None, None) == {"model_version_status": [state(1)]}
+    assert states([model({})], (), None) == {"model_version_status": [state(1)]}
+
+
+@pytest.mark.parametrize(
+    ("slots", "found"),
+    [
+        ([slot(0, "LOADING"), slot(1, "STARTING")], state(1, "LOADING")),
+        ([slot(0, "LOADING"), slot(1, "BACKOFF", "died")], state(1, "LOADING", "slot 1 is BACKOFF: died")),
+        ([slot(0, "FATAL", "no file"), slot(1, "FATAL", "no file")], state(1, "END", "slot 0 is FATAL: no file")),
+        ([slot(0, "FATAL", "no file"), slot(1, "LOADING")], state(1, "LOADING", "slot 0 is FATAL: no file")),
+        ([slot(2, "READY")], state(1, "START")),
+    ],
+)
+def test_a_model_that_is_not_served_says_how_far_it_is(slots: Any, found: Any) -> None:
+    waits = model({}, slots=(0, 1), ready=())
+    assert states([waits], slots, None) == {"model_version_status": [found]}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pool.wire.records import LastMinute, Model, ModelLoad, SignatureInfo, Tensor
+from pool.wire.records import LastMinute, Model, ModelLoad, SignatureInfo, Slot, Tensor
 
 Spec = str | tuple[str, tuple[int, ...] | None]
 
@@ -41,4 +41,11 @@ def model(
     return Model(
         *(entry, name, version, labels, default, slots, ready, versions, "/m", False, "", (), signatures, {}, (), ()),
         load,
+    )
+
+
+def slot(number: int, state: str, reason: str = "") -> Slot:
+    return Slot(
+        *(number, f"cpu:{number}", "", (), (), None, 1, state, 1.0, reason, False, ("m",), {}, "", 1, 0, 0, None),
+        *(None, None, None, ()),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from pool.wire.records import Model, SignatureInfo, Tensor
 
-__all__ = ["metadata", "numbers_of"]
+__all__ = ["data_type", "metadata", "numbers_of"]
 
 _DATA_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF"}  # the others have their own name
 
@@ -28,6 +28,11 @@ def numbers_of(model: Model) -> Sequence[int]:
     return (model.version,) if model.version is not None else model.versions or (1,)
 
 
+def data_type(dtype: str) -> str:
+    """TensorFlow's enumerator for a dtype that it calls so."""
+    return _DATA_TYPES.get(dtype) or f"DT_{dtype.upper()}"
+
+
 def _definition(signature: SignatureInfo) -> dict[str, Any]:
     return {
         "inputs": {name: _tensor(each) for name, each in signature.inputs.items()},
@@ -40,7 +45,7 @@ def _definition(signature: SignatureInfo) -> dict[str, Any]:
 def _tensor(tensor: Tensor) -> dict[str, Any]:
     shape = tensor.shape or ()
     return {
-        "dtype": _DATA_TYPES.get(tensor.dtype) or f"DT_{tensor.dtype.upper()}",
+        "dtype": data_type(tensor.dtype),
         "tensor_shape": {
             "dim": [{"size": str(axis), "name": ""} for axis in shape],
             "unknown_rank": tensor.shape is None,

@@ -50,8 +50,8 @@ class Serving:
         match what.method:
             case Method.STATUS:
                 models = await self._known.versions(client, what.model, what.version)
-                status = None if all(each.ready_slots for each in models) else await client.status()
-                return json_text.write(states(models, status, what.version))
+                slots = () if all(each.ready_slots for each in models) else (await client.status()).slots
+                return json_text.write(states(models, slots, what.version))
             case Method.METADATA:
                 await self._known.versions(client, what.model, what.version)
                 model = await self._known.model(client, what.model, what.version)

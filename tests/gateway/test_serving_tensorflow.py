@@ -2,61 +2,27 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import requests
 
 from gateway.running import Gateway, gateway
-from gateway.told import model, signature
-from pool.gateway.serving.examples import examples_of
-from pool.gateway.serving.metadata import metadata
-from pool.wire.tensors import DTYPES
 from support.pool_process import PoolProcess, pool_process, stub_config
-from tf import half_plus_two
-from workers.tf.library import TensorInfo, tf
 
 pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of TensorFlow 2, which calls each signature's method predict."""
-    module = tf.Module()
-    of_examples = [tf.TensorSpec([None], tf.string, name="inputs")]
-
-    def x(examples: Any) -> Any:
-        return tf.io.parse_example(examples, {"x": tf.io.FixedLenFeature([], tf.float32)})["x"]
-
-    @tf.function(input_signature=of_examples)
-    def classify(inputs: Any) -> dict[str, Any]:
-        labels = tf.tile(tf.constant([["low", "high"]]), [tf.size(inputs), 1])
-        return {"classes": labels, "scores": tf.stack([-x(inputs), x(inputs)], axis=1)}
-
-    @tf.function(input_signature=of_examples)
-    def regress(inputs: Any) -> dict[str, Any]:
-        return {"outputs": x(inputs) * 2.0}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
-    def images(image_bytes: Any) -> dict[str, Any]:
-        return {"same_bytes": tf.identity(image_bytes), "text": tf.strings.as_string(tf.strings.length(image_bytes))}
-
-    module.functions = [classify, regress, images]
-    folder = tmp_path_factory.mktemp("native")
-    tf.saved_model.save(module, str(folder), signatures={"classify": classify, "regress": regress, "images": images})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory, native: Path, two_signatures: Path) -> Iterator[PoolProcess]:
-    folder = tmp_path_factory.mktemp("half")
-    half_plus_two.save(folder / "half_plus_two" / "00000123", 2.0)
-    half_plus_two.save(folder / "saved_model_half_plus_three" / "00000123", 3.0)
-    paths = {path.name: path for path in folder.iterdir()} | {"native": native, "two": two_signatures}
-    models = "".join(f'[[model]]\nname = "{name}"\npath = "{path}"\n' for name, path in paths.items())
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolProcess]:
+    folder = tmp_path_factory.mktemp("models")
+    maker = Path(__file__).with_name("saved_models.py")
+    done = subprocess.run([sys.executable, str(maker), str(folder)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    models = "".join(f'[[model]]\nname = "{path.name}"\npath = "{path}"\n' for path in sorted(folder.iterdir()))
     with pool_process(stub_config(devices='["cpu"]', models=models)) as running:
         yield running
 
@@ -168,52 +134,10 @@ def test_outputs_whose_names_end_in_bytes_are_base64(door: Gateway) -> None:
 
 
 def test_several_inputs_in_both_formats(door: Gateway) -> None:
-    rows = [{"a": [1, 2, 3], "b": [1.0, 0.5, 0.25]}, {"a": [0, 0, 1], "b": [1, 1, 1]}]
-    found = post(door, "two:predict", {"inputs": {"a": [row["a"] for row in rows], "b": [row["b"] for row in rows]}})
-    assert found["outputs"]["total"] == [[2.0, 3.0, 3.75], [1.0, 2.0, 4.0]]
-    assert found["outputs"]["sum"] == 15.75
-    status, found = curl(door, "/v1/models/two:predict", "-d", json.dumps({"instances": rows}))
+    first, second = {"a": [1, 2, 3], "b": [1.0, 0.5, 0.25]}, {"a": [0, 0, 1], "b": [1, 1, 1]}
+    columns = {name: [first[name], second[name]] for name in first}
+    found = post(door, "two:predict", {"inputs": columns})
+    assert found["outputs"] == {"total": [[2.0, 2.5, 3.25], [1.0, 1.0, 2.0]], "sum": 11.75}
+    status, found = curl(door, "/v1/models/two:predict", "-d", json.dumps({"instances": [first, second]}))
     assert status == 400, "one output is a scalar"
     assert "give 'inputs' in place of 'instances'" in found["error"]
-
-
-def test_tensorflow_reads_the_examples_as_they_were_meant() -> None:
-    long = "n" * 300
-    body = {
-        "context": {"query": "pizza", "both": 1},
-        "examples": [
-            {
-                "names": ["foo", {"b64": "/wA="}, ""],
-                "ratings": [8.0, -0.1, float("nan"), -float("inf")],
-                "ages": [20, -1, True, (1 << 63) - 1, -(1 << 63)],
-                long: [0] * 1000,
-                "é": [],
-                "both": 2,
-            },
-            {},
-        ],
-    }
-    first, second = (tf.train.Example.FromString(each).features.feature for each in examples_of(body))
-    assert list(first["names"].bytes_list.value) == [b"foo", b"\xff\0", b""]
-    wanted = np.array([8.0, -0.1, np.nan, -np.inf], np.float32)
-    np.testing.assert_array_equal(np.array(first["ratings"].float_list.value, np.float32), wanted)
-    assert list(first["ages"].int64_list.value) == [20, -1, 1, (1 << 63) - 1, -(1 << 63)]
-    assert list(first[long].int64_list.value) == [0] * 1000
-    assert first["é"].WhichOneof("kind") is None
-    for features, both in ((first, 2), (second, 1)):
-        assert list(features["query"].bytes_list.value) == [b"pizza"]
-        assert list(features["both"].int64_list.value) == [both]
-
-
-def test_dtypes_have_the_names_that_tensorflow_gives_them() -> None:
-    names = TensorInfo.DESCRIPTOR.fields_by_name["dtype"].enum_type.values_by_number
-    tried = 0
-    for dtype in DTYPES:
-        try:
-            right = names[tf.dtypes.as_dtype(dtype).as_datatype_enum].name
-        except TypeError:
-            continue  # what this TensorFlow does not have, no model has
-        told = metadata("m", model({"s": signature({"x": dtype})}), None)
-        assert told["metadata"]["signature_def"]["signature_def"]["s"]["inputs"]["x"]["dtype"] == right
-        tried += 1
-    assert tried > 15
