@@ -14,6 +14,7 @@ from pool.client.result import JobResult
 from pool.errors import InvalidInput
 from pool.gateway.http import Request, Response
 from pool.gateway.inference import Inference
+from pool.wire.records import Model
 from pool.wire.tensors import Array
 from pool.wire.timeline import Timeline
 
@@ -41,6 +42,12 @@ class Echo(AsyncClient):
     error: Exception | None = None
     outputs: Mapping[str, Array] | None = None
     jobs: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
+
+    told: tuple[Model, ...] = ()
+    """What it says of its models."""
+
+    async def models(self) -> tuple[Model, ...]:
+        return self.told
 
     async def run(self, model: str, inputs: Any, **options: Any) -> JobResult:
         request_for(model, **options)

@@ -113,6 +113,21 @@ def test_an_id_is_given_back_and_so_are_names(client: InferenceServerClient) -> 
     assert "id" not in client.infer("echo", [tensor(array)]).get_response()
 
 
+def test_a_body_alone_is_the_only_input(client: InferenceServerClient) -> None:
+    def posted(signature: str, body: bytes) -> tuple[int, bytes, int]:
+        headers = {"Inference-Header-Content-Length": 0}
+        found = client._post("v2/models/counter/infer", body, headers, {"signature": signature})
+        return found.status_code, bytes(found.read()), int(found.get("Inference-Header-Content-Length") or 0)
+
+    status, body, length = posted("add", np.array(5).tobytes())
+    assert status == 200, body
+    result = InferenceServerClient.parse_response_body(body, header_length=length)
+    assert result.as_numpy("total").item() >= 5
+    status, body, _ = posted("add", b"1234")
+    assert (status, b"to which 4 bytes have no single shape" in body) == (400, True)
+    assert posted("nope", b"")[0] == 404
+
+
 def test_many_requests_at_once_each_get_their_own(client: InferenceServerClient) -> None:
     arrays = [np.full((size, 2), size, "f4") for size in range(1, 40)]
     asked = [client.async_infer("echo", [tensor(array)], request_id=str(len(array))) for array in arrays]

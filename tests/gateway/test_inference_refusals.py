@@ -193,8 +193,9 @@ TEXTS = {
 @pytest.mark.parametrize("what", TEXTS)
 def test_what_is_no_json_is_refused(what: str) -> None:
     text, said = TEXTS[what]
-    assert_refused(request(text, b""), 400, said)
     assert_refused(infer(text, None), 400, said)
+    if text:  # a body without any header is another matter
+        assert_refused(request(text, b""), 400, said)
 
 
 @pytest.mark.parametrize("length", ["", "-1", "+5", "1.0", "0x10", "1_0", "ten", "9" * 30, "\u00b2", "100000"])
@@ -207,7 +208,6 @@ def test_a_header_length_that_lies_is_refused() -> None:
     head = json.dumps(GOOD).encode()
     assert_refused(infer(head + FOUR, len(head) - 1), 400, "the body is not JSON")
     assert_refused(infer(head + FOUR, len(head) + 1), 400, "the body is not JSON")
-    assert_refused(infer(head + FOUR, 0), 400, "the body is not JSON")
     assert_refused(infer(head + FOUR, len(head + FOUR)), 400, "the body is not JSON")
 
 

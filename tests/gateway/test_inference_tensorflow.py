@@ -1,5 +1,6 @@
 """`tritonclient.http` against TensorFlow models: numbers, strings, signatures, and what TensorFlow itself refuses."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ import pytest
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from gateway.running import gateway
+from gateway.running import Gateway, gateway
+from pool.config import demo_folder
+from pool.docs import page
 from pool.wire.tensors import Array
 from support.pool_process import pool_process, stub_config
 
@@ -45,16 +48,31 @@ tf.saved_model.save(two, sys.argv[1], {"serving_default": two.numbers, "strings"
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InferenceServerClient]:
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("model") / "two"
     subprocess.run([sys.executable, "-c", MAKE, str(folder)], check=True, capture_output=True, timeout=100)
-    model = f'[[model]]\nname = "two"\npath = "{folder}"\n'
-    with (
-        pool_process(stub_config(models=model, devices='["cpu"]')) as pool,
-        gateway(pool.endpoint) as door,
-        InferenceServerClient(door.address) as client,
-    ):
+    paths = {"two": folder, "digits": demo_folder() / "digits"}
+    models = "".join(f'[[model]]\nname = "{name}"\npath = "{path}"\n' for name, path in paths.items())
+    with pool_process(stub_config(models=models, devices='["cpu"]')) as running, gateway(running.endpoint) as door:
+        yield door
+
+
+@pytest.fixture(scope="module")
+def client(door: Gateway) -> Iterator[InferenceServerClient]:
+    with InferenceServerClient(door.address) as client:
         yield client
+
+
+def test_what_the_page_shows_works(door: Gateway) -> None:
+    """The first block of Python and of the shell in its section, with another port."""
+    section = page("gateway").text.partition("## Triton's clients")[2]
+    python, shell = (section.partition(f"```{language}\n")[2].partition("```")[0] for language in ("python", "sh"))
+    for text, program in ((python, [sys.executable, "-c"]), (shell, ["bash", "-c"])):
+        assert "127.0.0.1:8000" in text
+        told = [*program, text.replace("127.0.0.1:8000", door.address)]
+        found = subprocess.run(told, capture_output=True, text=True, timeout=60)
+        assert found.returncode == 0, found.stderr
+        assert re.search(r'\[\d\]|"name":"label","datatype":"INT64","shape":\[1\]', found.stdout), found.stdout
 
 
 def tensor(name: str, array: Array) -> InferInput:
