@@ -46,6 +46,19 @@ def test_one_that_dies_is_followed_after_a_pause_that_doubles() -> None:
     assert life.restarts == 13
 
 
+def test_whose_processes_serve_before_they_die_is_not_kept_waiting() -> None:
+    """Somebody may send what kills one: the others are not to wait for half a minute each time."""
+    life, now = begun(), 0.0
+    for incarnation in range(1, 20):
+        life.alive(incarnation, now)
+        life.exited(incarnation, "SIGSEGV", now + 0.5)
+        assert life.pause_s <= PACE.served_pause_s
+        now = life.next_deadline()
+        life.tick(now)
+    life.exited(20, "exit status 1", now)
+    assert life.pause_s > 10, "this one did not even serve"
+
+
 def test_who_has_served_for_long_is_wanted_back_at_once() -> None:
     life, now = begun(), 0.0
     for incarnation in range(1, 9):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pool import Client
+from pool import Client, start
 from pool.kept import add_token
 from pool.wire.records import Gateway
 from support.commands import run_command
@@ -318,3 +318,19 @@ def test_the_pools_process_imports_nothing_of_the_gateway_but_what_starts_it() -
     loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pool.processes.gateways" in loaded.split()
     assert not {"pool.gateway", "pool.gateway.settings", "httptools", "uvloop", "orjson", "numpy"} & {*loaded.split()}
+
+
+def test_a_programs_own_pool_has_a_gateway_that_ends_with_it() -> None:
+    settings = {"pool": {"devices": ["cpu"]}, "gateway": {"listen": "127.0.0.1:0"}}
+    with start({**settings, "model": [{"name": "echo", "path": "stub:echo"}]}) as pool:
+
+        def serves() -> bool:
+            gateway = pool.status().gateway
+            return gateway is not None and gateway.processes[0].state == "SERVING"
+
+        eventually(serves)
+        gateway = pool.status().gateway
+        assert gateway is not None
+        assert asked(gateway) == 404
+        [pid] = pids(gateway)
+    assert not alive(pid)

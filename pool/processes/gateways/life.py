@@ -67,6 +67,7 @@ class Pace:
     silent_s: float = 15.0  # a process that serves says so each second
     first_pause_s: float = 0.1  # one that died once is wanted back at once
     longest_pause_s: float = 30.0
+    served_pause_s: float = 1.0  # at most, after one that has served: so will the next, and connections wait for it
     steady_s: float = 60.0  # who has served for so long is no longer one of those that die at once
 
 
@@ -189,10 +190,11 @@ class Life:
         if now - self._serves_since >= self._pace.steady_s:
             self._deaths = 0
         self._deaths += 1
+        longest_s = self._pace.longest_pause_s if self._serves_since == math.inf else self._pace.served_pause_s
         self._step(GatewayState.BACKOFF)
         self.reason, self._serves_since = how, math.inf
-        longest_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2.0 ** min(self._deaths - 1, 64))
-        self.pause_s = longest_s * self._rng.uniform(0.6, 1.0)
+        pause_s = min(longest_s, self._pace.first_pause_s * 2.0 ** min(self._deaths - 1, 64))
+        self.pause_s = pause_s * self._rng.uniform(0.6, 1.0)
         self._due = now + self.pause_s
         return self._let_former_go(now)
 
