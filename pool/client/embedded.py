@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,9 @@ class EmbeddedPool(Client):
                     for told in unpacker:
                         if "endpoint" in told:
                             self._stop_within_s = float(told["stop_within_s"])
+                            if unloadable := told["unloadable"]:
+                                text = f"the pool could not load model {', '.join(unloadable)}; status() says why"
+                                warnings.warn(text, RuntimeWarning, stacklevel=4)
                             return str(told["endpoint"])
                         show(told["doing"])
         except TimeoutError:

@@ -8,9 +8,11 @@ NAME/1, NAME/2 ─ choose ─► Served ─ look_again ─► another Served: ne
 Looks at names, sizes and times, and reads no model. Never in the pool's loop: a disk may not answer.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ __all__ = [
     "Stamp",
     "Watched",
     "choose",
+    "files_of",
     "look_again",
     "older",
     "resolve",
@@ -167,6 +170,23 @@ def resolve(path: str) -> Served | None:
         return None if found.version is None else _served(prefix, Version(found.version, found.path))
     except (NotServed, OSError):
         return None
+
+
+def files_of(model: "ModelSection") -> Stamp:
+    """What lies at a model's path, and its handler, as far as that can be seen. Raises nothing."""
+    places = [_split(model.path)[1]]
+    if model.handler_path and model.handler:
+        top = Path(model.handler_path, model.handler.partition(":")[0].partition(".")[0])
+        places += [str(top), f"{top}.py"]
+    files: list[tuple[str, int, int]] = []
+    for place in filter(None, places):
+        walked = (os.path.join(where, name) for where, _, names in os.walk(place) for name in names)
+        for file in [place] if os.path.isfile(place) else islice(walked, MOST_FILES):
+            with contextlib.suppress(OSError):
+                about = os.stat(file)
+                if not file.endswith(".pyc"):  # which a worker may have written
+                    files.append((file, about.st_size, about.st_ctime_ns))  # `chmod` and `cp -p` change it, too
+    return tuple(sorted(files))
 
 
 def older(path: str, newest: Served) -> tuple[Served, ...]:

@@ -4,7 +4,7 @@
        │                  └─ replacement, standby,        └──── scheduling ──► ModelLoad
        ├── models ──► ModelLoad    leaving ──► Beside
        ├── rolling_update, versions, failover, queue   Changes ── changes ──► Change
-       │                                               Recent ─── jobs ─────► JobSummary
+       └── unloadable ──► Unloadable                   Recent ─── jobs ─────► JobSummary
                                                           └────── deaths ───► Death
     JobHistory, SlotHistory ── crash_reports ──► CrashReport
 
@@ -54,6 +54,7 @@ __all__ = [
     "SlotHistory",
     "Status",
     "Tensor",
+    "Unloadable",
     "VersionsOnDisk",
     "WasInState",
     "WorkingSize",
@@ -89,6 +90,15 @@ class Moved(Record):
 class Failover(Record):
     away: tuple[Moved, ...]
     stays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unloadable(Record):
+    """A model that a slot is without, because its worker could not load it."""
+
+    model: str
+    slot: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +249,7 @@ class Status(Record):
     queue: Queue
     models: tuple[ModelLoad, ...]
     answered: Mapping[str, int]
+    unloadable: tuple[Unloadable, ...] = ()
 
     def _repr_html_(self) -> str:
         """For a notebook."""
@@ -304,6 +315,7 @@ class Model(Record):
     failover: tuple[Moved, ...]
     remarks: tuple[str, ...]
     scheduling: ModelLoad
+    unloadable: tuple[Unloadable, ...] = ()
 
 
 def said_of(models: Iterable[Model], model: str, version: int | str | None = None) -> Model | None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -265,7 +265,7 @@ class TestTheChildsSide:
                 self,
                 _plan: object,
                 _environ: object,
-                on_ready: Callable[[int, int], None],
+                on_ready: Callable[[int, int, Sequence[str]], None],
                 _notifier: object,
                 _source: object,
             ) -> None:
@@ -273,7 +273,7 @@ class TestTheChildsSide:
 
             def run(self, _link: int) -> SimpleNamespace:
                 ours.close()
-                self._on_ready(1, 1)
+                self._on_ready(1, 1, ())
                 return SimpleNamespace(failed=False, reason="the program went away")
 
         monkeypatch.setattr(self.module, "Service", Ready)

@@ -131,6 +131,8 @@ class House:
         self._now += 0.001
         if isinstance(event, told.WorkerExited) and event.slot in self._gone:
             self.reconciler.lost()
+        elif isinstance(event, told.WorkerExited):
+            self.reconciler.died(event.slot, event.incarnation, event.death)
         self.machine.handle(event, self._now)
         for action in followed(self.machine, self._now):
             self._do(action)
