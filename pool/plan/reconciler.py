@@ -145,7 +145,9 @@ class Reconciler:
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to
-        if here is None or here.state is not SlotState.LOADING or slot not in self._starting or slot in asked:
+        if here is None or here.state is not SlotState.LOADING or slot not in self._starting:
+            return
+        if slot in asked or slot in self._rollout.again:
             return
         if self._fleet.stopping or (failure := unloadable(slot, death, self.welcome(slot), self.plan)) is None:
             return
@@ -285,7 +287,8 @@ class Reconciler:
             self._finish_by = time.monotonic() + self.plan.policy.drain_timeout_s
         slots = self._rollout.begin(self._welcomes(), back=not requested)
         # Whatever becomes of one of them, jobs of its models wait for it.
-        awaited = {name for slot in self._rollout.left for name in self.plan.shares[slot].models}
+        waiting = (*self._rollout.left, *self._rollout.again)
+        awaited = {name for slot in waiting for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(awaited)))
         self._turn.soon()
         return slots

@@ -62,7 +62,8 @@ class Rollout:
         self._wanted = list(welcomes)
         self._left: list[int] = []
         self._turn: _Turn | None = None
-        self._again: list[int] = []  # slots that start again by themselves, with what they are to have now
+        self.again: list[int] = []
+        """Slots that are about to start again, outside their turn: their last workers were told something else."""
         self._failure = ""
         self._refused: Refused | None = None
 
@@ -107,7 +108,8 @@ class Rollout:
         for slot in set(slots) & set(self._left):
             self._left.remove(slot)
             self._given[slot] = self._wanted[slot]
-            self._again.append(slot)
+            if slot not in self.again:
+                self.again.append(slot)
 
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state, or its replacement has failed."""
@@ -119,14 +121,14 @@ class Rollout:
             if is_new:
                 if self._fleet.slots[turn.slot].worker.incarnation > change.incarnation:
                     # Who sat there died meanwhile, and the next one was told the new settings.
-                    self._again.append(turn.slot)
+                    self.again.append(turn.slot)
                 self._fail(turn, change)
         elif change.state is SlotState.STOPPED or (change.state is SlotState.READY and is_new):
             self._turn = None  # one that was drained has the new settings with its next worker
             if not self._left:
                 log.info("every slot has the new settings", extra=about("rolling_update_done"))
         elif change.state is SlotState.FATAL or (change.state is SlotState.BACKOFF and is_new):
-            self._again.append(turn.slot)
+            self.again.append(turn.slot)
             self._fail(turn, change)
 
     def _fail(self, turn: _Turn, change: SlotChanged | WorkerChanged) -> None:
@@ -148,7 +150,7 @@ class Rollout:
     @property
     def is_under_way(self) -> bool:
         """Whether a slot is still to have the new settings, or its former ones again; or it is to be decided which."""
-        return bool(self._again or self._left) or self._turn is not None or self._refused is not None
+        return bool(self.again or self._left) or self._turn is not None or self._refused is not None
 
     def plans(self) -> Iterator[SlotPlanned]:
         """Which models slots are to have; the core is to be told before it welcomes another worker."""
@@ -158,7 +160,7 @@ class Rollout:
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""
-        return bool(self._again) or (self.awaits_jobs and not self._waits())
+        return bool(self.again) or (self.awaits_jobs and not self._waits())
 
     @property
     def awaits_jobs(self) -> bool:
@@ -172,8 +174,8 @@ class Rollout:
     def tend(self) -> Iterator[RestartAsked | SlotPlanned]:
         """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
         yield from self.plans()
-        while self._again:
-            slot = self._again.pop(0)
+        while self.again:
+            slot = self.again.pop(0)
             drained = self._fleet.slots[slot].state is SlotState.STOPPED
             if not drained and self._fleet.replacements.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
