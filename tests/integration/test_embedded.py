@@ -87,6 +87,16 @@ def test_what_is_wrong_is_raised() -> None:
     assert folders() == before
 
 
+def test_a_model_that_cannot_be_loaded_is_warned_of() -> None:
+    config = {**ECHO, "model": [*ECHO["model"], {"name": "broken", "path": "stub:cannot-load"}]}
+    with pytest.warns(RuntimeWarning, match=r"the pool could not load model broken; status\(\) says why") as warned:
+        running = pool.start(config)
+    with running:
+        assert warned[0].filename == __file__
+        assert running.run("echo", 1.0)["x"] == 1.0
+        assert [each.model for each in running.status().unloadable] == ["broken"]
+
+
 def test_its_death_is_the_end_of_its_jobs() -> None:
     """Nobody starts it again."""
     models = [{"name": "faults", "path": "stub:faults"}]
