@@ -39,7 +39,8 @@ def start(
     a temporary folder unless the configuration names an endpoint. It ends with the block, and with this process,
     whatever ends that. `ready_timeout`: seconds. `quiet`: its log is shown only when it fails; meanwhile the last few
     MiB are beside its socket, in the file `log`. When it does not come up it raises `InvalidConfig`,
-    `DeadlineExceeded` or `PoolUnreachable`, with what the pool said.
+    `DeadlineExceeded` or `PoolUnreachable`, with what the pool said. Of models that could not be loaded, where others
+    are served, it warns.
     """
     if not isinstance(config, str | os.PathLike | Mapping | NoneType):
         raise TypeError(f"config is {config!r:.80}; give a path, a mapping, or None for the demo model")

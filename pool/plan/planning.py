@@ -62,7 +62,7 @@ def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery 
     newest = [model for model in settings.model if model.versions == "newest" and found[model.name]]
     others = {model.name: older(model.path, found[model.name][-1]) for model in newest}
     found = {name: (*others.get(name, ()), *several) for name, several in found.items()}
-    files = {model.name: files_of(model) for model in settings.model}
+    files = {model.name: files_of(model, found[model.name]) for model in settings.model}
     return with_sizes(World(here=here, settings=settings, found=found, files=files))
 
 

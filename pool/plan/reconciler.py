@@ -139,9 +139,9 @@ class Reconciler:
         self._learn(replace(self._world, lost=lost, shut=frozenset(shut)))
 
     def died(self, slot: int, incarnation: int, death: Death) -> None:
-        """A worker is gone. Comes before the core hears of it, so that jobs of what others can serve there wait for it.
+        """A worker is gone. Comes before the core hears of it, so that jobs of the slot's other models wait for them.
 
-        Where it could not load a model, and its slot has not served yet, the slot starts without.
+        Where it could not load a model, and its slot has not served yet, the slot starts without that one.
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to

@@ -21,7 +21,7 @@ from pool.plan.planning import plan as planned
 from pool.plan.reading import Reading
 from pool.plan.versions import files_of
 from pool.plan.world import World
-from pool.wire.entries import is_entry, model_of
+from pool.wire.entries import is_entry
 from pool.wire.signatures import Refused
 
 if TYPE_CHECKING:
@@ -147,13 +147,12 @@ def _trying(request: Request, world: World, wanted: World) -> World:
     """What slots are without is tried again if it may load now: no worker that serves is to make way in vain."""
     models = {model.name: model for model in wanted.settings.model}
     asked = models if request == RELOAD else models.keys() & {request.model}
-    files = {**world.files, **{name: files_of(models[name]) for name in asked}}
+    files = {**world.files, **{name: files_of(models[name], wanted.found[name]) for name in asked}}
     same = models.keys() - asked
     if request == RELOAD:
         former = {model.name: (model, world.files.get(model.name)) for model in world.settings.model}
-        # Of a folder of versions another one may be chosen now.
-        same |= {name for name in models if not wanted.found[name] and former.get(name) == (models[name], files[name])}
-    return replace(wanted.trying({*map(model_of, wanted.unloadable)} - same), files=files)
+        same |= {name for name, model in models.items() if former.get(name) == (model, files[name])}
+    return replace(wanted.trying_again(world, same), files=files)
 
 
 def _wanted(request: Request, source: Source, world: World) -> "tuple[Settings, Mapping[str, ModelSection]]":

@@ -103,7 +103,8 @@ class VersionWatch:
             look = look_again(watched, seen, world.broken)
             known = {served.path for several in look.found.values() for served in several}
             broken = {path: stamp for path, stamp in world.broken.items() if path not in known}
-            found = replace(world.trying(look.found), found={**world.found, **look.found}, broken=broken)
+            found = replace(world, found={**world.found, **look.found}, broken=broken)
+            found = found.trying_again(world, found.found)
             return look, with_sizes(found) if look.found else None
 
         try:

@@ -10,7 +10,7 @@ Looks at names, sizes and times, and reads no model. Never in the pool's loop: a
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -172,21 +172,32 @@ def resolve(path: str) -> Served | None:
         return None
 
 
-def files_of(model: "ModelSection") -> Stamp:
-    """What lies at a model's path, and its handler, as far as that can be seen. Raises nothing."""
-    places = [_split(model.path)[1]]
+def files_of(model: "ModelSection", found: Sequence[Served]) -> Stamp:
+    """What is a model's beside the versions `found`: its files, where there are none, and its handler's.
+
+    As far as that can be seen. Raises nothing.
+    """
+    places = [] if found else [_split(model.path)[1]]
     if model.handler_path and model.handler:
         top = Path(model.handler_path, model.handler.partition(":")[0].partition(".")[0])
         places += [str(top), f"{top}.py"]
     files: list[tuple[str, int, int]] = []
     for place in filter(None, places):
-        walked = (os.path.join(where, name) for where, _, names in os.walk(place) for name in names)
-        for file in [place] if os.path.isfile(place) else islice(walked, MOST_FILES):
+        for file in islice(_below(place), MOST_FILES):
             with contextlib.suppress(OSError):
                 about = os.stat(file)
-                if not file.endswith(".pyc"):  # which a worker may have written
-                    files.append((file, about.st_size, about.st_ctime_ns))  # `chmod` and `cp -p` change it, too
+                files.append((file, about.st_size, about.st_ctime_ns))  # which `chmod` and `cp -p` change, too
     return tuple(sorted(files))
+
+
+def _below(place: str) -> Iterator[str]:
+    """A file's name begins that of what belongs to it: the data of a checkpoint lies beside its `.meta`."""
+    folder, name = (place, "") if os.path.isdir(place) else os.path.split(place.removesuffix(".meta"))
+    for where, folders, names in os.walk(folder):
+        if name:
+            folders.clear()
+        # What Python has compiled may be a worker's own.
+        yield from (os.path.join(where, each) for each in names if each.startswith(name) and not each.endswith(".pyc"))
 
 
 def older(path: str, newest: Served) -> tuple[Served, ...]:

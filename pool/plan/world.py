@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pool.devices import Device
 from pool.plan.footprints import Sizes
 from pool.plan.placement import ModelDemand
-from pool.plan.versions import Found, Selection, Served, Stamp
+from pool.plan.versions import Found, Selection, Served, Stamp, select
 from pool.wire.entries import model_of
 
 if TYPE_CHECKING:
@@ -153,9 +153,14 @@ class World:
         left_out = {name: {**self.unloadable.get(name, {}), **slots} for name, slots in failure.unloadable.items()}
         return replace(self, found=found, unloadable={**self.unloadable, **left_out})
 
-    def trying(self, models: Collection[str]) -> "World":
-        """Slots are to load these models again, whatever came of it before."""
-        rest = {name: slots for name, slots in self.unloadable.items() if model_of(name) not in models}
+    def trying_again(self, former: "World", same: Collection[str]) -> "World":
+        """Slots load what they are without if it is another version than before, or of a model that is not the same."""
+        before, now = (select(world.settings, world.found).served for world in (former, self))
+        rest = {
+            name: slots
+            for name, slots in self.unloadable.items()
+            if model_of(name) in same and before.get(name) == now.get(name)
+        }
         return replace(self, unloadable=rest)
 
     def instead(self, models: Collection[str] | None, good: "World") -> "Iterator[World]":

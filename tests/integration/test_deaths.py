@@ -160,6 +160,8 @@ def test_a_model_that_cannot_load_leaves_a_slot_without_another_fatal_and_the_ot
         assert (slot.state, slot.models, "MODEL_CANNOT_LOAD" in slot.reason) == ("FATAL", (), True)
         with pytest.raises(errors.ModelNotFound, match="model 'broken' could not be loaded, so it is not served: "):
             client.run("broken", 1.0)
+        told = run_command(pool, "restart", "1").stderr
+        assert told == "pool: no model is placed in slot 1; `pool reload` tries again what could not be loaded there\n"
 
 
 def test_a_pool_that_is_to_serve_all_of_its_models_ends_without_one() -> None:

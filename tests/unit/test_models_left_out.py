@@ -329,6 +329,55 @@ def test_the_next_version_is_tried_and_is_broken_by_itself(tmp_path: Path) -> No
     assert without(house) == []
 
 
+@pytest.mark.parametrize("how", ["watch", "reload"])
+def test_a_version_beside_one_that_is_left_out_comes_without_it(tmp_path: Path, how: str) -> None:
+    """It would be given up with it, and found again, and again."""
+    several = {**newest(tmp_path, 1), "versions": "all"}
+    watch = "50ms" if how == "watch" else "off"
+    house = House(settings(tmp_path, small("a"), several, devices=[0], watch=watch))
+    house.broken_numbers.add(1)
+    house.settle()
+    assert (house.served(), without(house)) == ([{"a"}], [("m@1", 0)])
+    before = workers(house)[0]
+    put(tmp_path / "m", 2)
+    if how == "reload":
+        house.ask(1)
+    eventually(lambda: bool(house.settle() or house.served() == [{"a", "m@2"}]))
+    house.settle()
+    assert without(house) == [("m@1", 0)]
+    assert workers(house) == [before + 1], "one try"
+
+
+def test_a_handler_that_is_mended_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    module = tmp_path / "own" / "texts.py"
+    module.write_text("class Texts")
+    model = small("x", handler="texts:Texts", handler_path=str(tmp_path / "own"))
+    house = started(settings(tmp_path, small("a"), model, devices=[0]), (0, "x"))
+    house.broken.clear()
+    (tmp_path / "own" / "texts.pyc").write_text("a worker's")
+    house.ask(1)
+    house.settle()
+    assert house.served() == [{"a"}]
+    module.write_text("class Texts: ...")
+    house.ask(2)
+    house.settle()
+    assert house.served() == [{"a", "x"}]
+
+
+def test_a_checkpoint_that_is_mended_beside_its_graph_is_tried_again(tmp_path: Path) -> None:
+    for name in ("model.meta", "model.index", "other.index"):
+        (tmp_path / name).write_text("")
+    model = {**small("x"), "path": str(tmp_path / "model.meta")}
+    house = started(settings(tmp_path, small("a"), model, devices=[0]), (0, "x"))
+    house.broken.clear()
+    for name, served in (("other.index", [{"a"}]), ("model.index", [{"a", "x"}])):
+        (tmp_path / name).write_text("more")
+        house.ask(1)
+        house.settle()
+        assert house.served() == served
+
+
 def test_a_version_that_has_an_older_one_makes_way_for_it_in_every_slot(tmp_path: Path) -> None:
     model = {**newest(tmp_path, 1, 2), "devices": "all"}
     house = House(settings(tmp_path, small("a", devices="all"), model, watch="off"))
