@@ -309,9 +309,12 @@ def test_files_of_a_version_that_change_are_tried_by_themselves(tmp_path: Path) 
     house.settle()
     assert (house.served(), without(house)) == ([{"a"}], [("m", 0)])
     assert [Path(path).name for path in house.broken_paths()] == ["1"]
+    house.ask(1, "load", f'["b", "{GOOD}"]')
+    house.settle()
+    assert (house.served(), without(house)) == ([{"a", "b"}], [("m", 0)])
     house.broken_numbers.clear()
     (tmp_path / "m" / "1" / "saved_model.pb").write_text("tell?n=11")
-    eventually(lambda: bool(house.settle() or house.served() == [{"a", "m"}]))
+    eventually(lambda: bool(house.settle() or house.served() == [{"a", "b", "m"}]))
     house.settle()
     assert (without(house), house.broken_paths()) == ([], [])
 
