@@ -261,7 +261,7 @@ class Reconciler:
         left_out = [
             {"model": name, "slot": slot, "why": why}
             for name, slots in self._world.unloadable.items()
-            for slot, why in slots.items()
+            for slot, why in sorted(slots.items())
         ]
         return {
             "rolling_update": update,
