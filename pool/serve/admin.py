@@ -77,8 +77,10 @@ class Admin:
                 status = pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool())
                 self._front.reply(question, status)
             case "models":
-                away = self._pool()["failover"]["away"]
-                self._front.reply(question, models_status(self._machine, away, self._remarks, time.monotonic()))
+                found = self._pool()
+                away, unloadable = found["failover"]["away"], found["unloadable"]
+                told = models_status(self._machine, away, unloadable, self._remarks, time.monotonic())
+                self._front.reply(question, told)
             case "explain" if question.about.startswith(SLOT):
                 self._front.reply(question, self._explain_slot(question))
             case "explain":

@@ -5,8 +5,8 @@
        ├── models ──► ModelLoad    leaving ──► Beside
        ├── rolling_update, versions, failover, queue   Changes ── changes ──► Change
        │                                               Recent ─── jobs ─────► JobSummary
-       └── copies ──► ModelCopies                         └────── deaths ───► Death
-                                                       Placement ── signatures ──► PlacedSignature
+       ├── copies ──► ModelCopies                         └────── deaths ───► Death
+       └── unloadable ──► Unloadable                   Placement ── signatures ──► PlacedSignature
     JobHistory, SlotHistory ── crash_reports ──►           └─────── rules ───────► PlacedRule
                                     CrashReport
 
@@ -33,7 +33,16 @@ from pool.wire.records.logs import LogLine, LogLines
 from pool.wire.records.models import Decision, Model, SignatureInfo, Tensor, said_of
 from pool.wire.records.placement import PlacedNode, PlacedRule, PlacedSignature, Placement, RanElsewhere
 from pool.wire.records.slots import Beside, GpuUse, ReplacementFailure, Slot
-from pool.wire.records.status import Failover, ModelCopies, Moved, Queue, RollingUpdate, Status, VersionsOnDisk
+from pool.wire.records.status import (
+    Failover,
+    ModelCopies,
+    Moved,
+    Queue,
+    RollingUpdate,
+    Status,
+    Unloadable,
+    VersionsOnDisk,
+)
 
 __all__ = [
     "Batch",
@@ -75,6 +84,7 @@ __all__ = [
     "SlotHistory",
     "Status",
     "Tensor",
+    "Unloadable",
     "VersionsOnDisk",
     "WasInState",
     "WorkingSize",

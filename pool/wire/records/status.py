@@ -15,6 +15,7 @@ __all__ = [
     "Queue",
     "RollingUpdate",
     "Status",
+    "Unloadable",
     "VersionsOnDisk",
 ]
 
@@ -44,6 +45,15 @@ class Moved(Record):
 class Failover(Record):
     away: tuple[Moved, ...]
     stays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unloadable(Record):
+    """A model that a slot is without, because its worker could not load it."""
+
+    model: str
+    slot: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,7 @@ class Status(Record):
     queue: Queue
     models: tuple[ModelLoad, ...]
     answered: Mapping[str, int]
+    unloadable: tuple[Unloadable, ...] = ()
 
     def _repr_html_(self) -> str:
         """For a notebook."""
