@@ -51,9 +51,8 @@ def one_line(done: Done) -> str:
 
 @pytest.fixture(scope="module")
 def half() -> Iterator[PoolProcess]:
-    """A pool of which one of two slots is FATAL."""
-    with pool_process(stub_config('ready = "any"', models=BROKEN)) as running:
-        running.await_log("FATAL")
+    """A pool without one of its models."""
+    with pool_process(stub_config(models=BROKEN)) as running:
         yield running
 
 
@@ -90,16 +89,30 @@ def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
             future.cancel()
 
 
-def test_status_says_why_a_slot_is_fatal(half: PoolProcess) -> None:
-    lines = output(half, "status").splitlines()
-    assert lines[-1].startswith(("slot 0 is FATAL: ", "slot 1 is FATAL: "))
-    assert "cannot-load" in lines[-1]
+WHY = "stub:cannot-load: the stub backend has no model 'cannot-load' to load; mend it, then run `pool reload`"
+
+
+def test_what_could_not_be_loaded_is_told_by_every_command(half: PoolProcess) -> None:
+    ready = re.search(r"ready: 2 of 2 slots serve at \S+, without model broken; `pool status` says why", half.text())
+    assert ready is not None
+    line = output(half, "status").splitlines()[-1]
+    assert re.fullmatch(rf"model broken could not be loaded in slot [01]: {re.escape(WHY)}", line)
+    found = json.loads(output(half, "status", "--json"))
+    assert [each["model"] for each in found["unloadable"]] == ["broken"]
+    assert [slot["state"] for slot in found["slots"]] == ["READY", "READY"]
+    (of_models,) = [each for each in json.loads(output(half, "models", "--json")) if each["name"] == "broken"]
+    assert (of_models["unloadable"], of_models["slots"]) == (found["unloadable"], [])
+    assert failure(half, "health", "--model", "broken") == f"pool: broken is not served: {line}\n"
+    assert output(half, "health") == "the pool serves: 2 of 2 slots READY\n"
+    with half.client() as client:
+        assert not client.is_ready("broken")
 
 
 def test_models(half: PoolProcess) -> None:
     lines = output(half, "models").splitlines()
     assert lines[1:3] == ["  stub:echo", "  serving_default     in   x: float32 of any shape"]
-    assert "  no worker has loaded it; `pool status` says why" in lines
+    assert "broken  in no slot, not ready" in lines
+    assert any(WHY in line for line in lines)
     assert any(line.startswith("counter  ") and "stateful" in line for line in lines)
     names = [model["name"] for model in json.loads(output(half, "models", "--json"))]
     assert set(names) == {"echo", "faults", "counter", "broken"}
@@ -146,7 +159,8 @@ def test_submit_says_what_the_pool_says(pool: PoolProcess) -> None:
 
 
 def test_submit_to_a_model_that_no_worker_can_load(half: PoolProcess) -> None:
-    assert "no worker is left for model 'broken'" in failure(half, "submit", "broken", "--input", "1")
+    text = f"pool: model 'broken' could not be loaded, so it is not served: {WHY}\n"
+    assert failure(half, "submit", "broken", "--input", "1") == text
 
 
 def test_submit_waits_for_a_pool_that_is_on_its_way() -> None:

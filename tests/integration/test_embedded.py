@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -82,6 +82,16 @@ def test_what_is_wrong_is_raised() -> None:
             {"model": [{"name": "slow", "path": "stub:load-hang"}], "pool": {"devices": ["cpu"]}}, ready_timeout=1
         )
     assert folders() == before
+
+
+def test_a_model_that_cannot_be_loaded_is_warned_of() -> None:
+    config = {**ECHO, "model": [*ECHO["model"], {"name": "broken", "path": "stub:cannot-load"}]}
+    with pytest.warns(RuntimeWarning, match=r"the pool could not load model broken; status\(\) says why") as warned:
+        running = pool.start(config)
+    with running:
+        assert warned[0].filename == __file__
+        assert running.run("echo", 1.0)["x"] == 1.0
+        assert [each.model for each in running.status().unloadable] == ["broken"]
 
 
 def test_its_death_is_the_end_of_its_jobs() -> None:
@@ -262,7 +272,7 @@ class TestTheChildsSide:
                 self,
                 _plan: object,
                 _environ: object,
-                on_ready: Callable[[int, int], None],
+                on_ready: Callable[[int, int, Sequence[str]], None],
                 _notifier: object,
                 _source: object,
             ) -> None:
@@ -270,7 +280,7 @@ class TestTheChildsSide:
 
             def run(self, _link: int) -> SimpleNamespace:
                 ours.close()
-                self._on_ready(1, 1)
+                self._on_ready(1, 1, ())
                 return SimpleNamespace(failed=False, reason="the program went away")
 
         monkeypatch.setattr(self.module, "Service", Ready)

@@ -6,7 +6,8 @@
        ├── rolling_update, versions, failover, queue   Changes ── changes ──► Change
        │                                               Recent ─── jobs ─────► JobSummary
        ├── gateway ── processes ──► GatewayProcess        └────── deaths ───► Death
-                                                       Placement ── signatures ──► PlacedSignature
+       ├── copies ──► ModelCopies
+       └── unloadable ──► Unloadable                   Placement ── signatures ──► PlacedSignature
     JobHistory, SlotHistory ── crash_reports ──►           └─────── rules ───────► PlacedRule
                                     CrashReport
     Metrics ── status ──► Status
@@ -37,7 +38,16 @@ from pool.wire.records.metrics import Histogram, Metrics, ModelCounts, VersionCo
 from pool.wire.records.models import Decision, Model, SignatureInfo, Tensor, said_of
 from pool.wire.records.placement import PlacedNode, PlacedRule, PlacedSignature, Placement, RanElsewhere
 from pool.wire.records.slots import Beside, GpuUse, ReplacementFailure, Slot
-from pool.wire.records.status import Failover, ModelCopies, Moved, Queue, RollingUpdate, Status, VersionsOnDisk
+from pool.wire.records.status import (
+    Failover,
+    ModelCopies,
+    Moved,
+    Queue,
+    RollingUpdate,
+    Status,
+    Unloadable,
+    VersionsOnDisk,
+)
 
 __all__ = [
     "Batch",
@@ -84,6 +94,7 @@ __all__ = [
     "SlotHistory",
     "Status",
     "Tensor",
+    "Unloadable",
     "VersionCounts",
     "VersionsOnDisk",
     "WasInState",

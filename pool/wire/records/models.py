@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pool.wire.codec import Record
 from pool.wire.records.loads import ModelLoad
-from pool.wire.records.status import Moved
+from pool.wire.records.status import Moved, Unloadable
 from pool.wire.signatures import TensorSpec
 
 __all__ = [
@@ -68,6 +68,7 @@ class Model(Record):
     failover: tuple[Moved, ...]
     remarks: tuple[str, ...]
     scheduling: ModelLoad
+    unloadable: tuple[Unloadable, ...] = ()
 
 
 def said_of(models: Iterable[Model], model: str, version: int | str | None = None) -> Model | None:

@@ -16,6 +16,7 @@ __all__ = [
     "Queue",
     "RollingUpdate",
     "Status",
+    "Unloadable",
     "VersionsOnDisk",
 ]
 
@@ -45,6 +46,15 @@ class Moved(Record):
 class Failover(Record):
     away: tuple[Moved, ...]
     stays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unloadable(Record):
+    """A model that a slot is without, because its worker could not load it."""
+
+    model: str
+    slot: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ class Status(Record):
     segments: int = 0
     lendable_bytes: int | None = None
     gateway: Gateway | None = None
+    unloadable: tuple[Unloadable, ...] = ()
 
     def _repr_html_(self) -> str:
         """For a notebook."""
