@@ -3,7 +3,7 @@
 from pool.wire.readiness import left_out, why_not_ready
 from pool.wire.records import Unloadable
 from simulation.driver import Driver
-from unit import told_pool
+from support import told_pool
 
 LEFT_OUT = [("x", 0, "bad"), ("y", 0, "worse"), ("x", 1, "bad"), ("x", 2, "no such GPU")]
 HELP = "mend it, then run `pool reload`"
