@@ -45,7 +45,7 @@ class TokensFile:
     def __str__(self) -> str:
         """Without a digest of a token."""
         content = hashlib.sha256(repr(self.tokens).encode()).hexdigest()[:8]
-        return f"{self.path} ({len(self.tokens)} tokens, {content})"
+        return f"{self.path} ({len(self.tokens)} {'token' if len(self.tokens) == 1 else 'tokens'}, {content})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ answers, and `actions` for rare things. It never opens a socket or file, starts 
     machine ─► dispatch ─► trial ─► queue ─► fleet      each knows those after it, and the words of `jobs` and `policy`
 """
 
-from pool.core.jobs import Batch, Job, Part
+from pool.core.jobs import Batch, IllegalStep, Job, Part
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
 
-__all__ = ["Batch", "Job", "Machine", "ModelPolicy", "Orders", "Part", "Policy", "SlotPlan", "Versions"]
+__all__ = ["Batch", "IllegalStep", "Job", "Machine", "ModelPolicy", "Orders", "Part", "Policy", "SlotPlan", "Versions"]

@@ -50,6 +50,11 @@ class Entrance:
         """Whether the core is about to be told to stop."""
         return self._asked is not None
 
+    @property
+    def longest_stop_s(self) -> float:
+        """How much longer the pool's end may take because of it."""
+        return 0.0 if self._gateways is None else FIRST_S + LAST_S
+
     def start(self) -> None:
         if self._gateways is not None:
             self._gateways.start()

@@ -51,7 +51,7 @@ from pool.processes import Supervisor, inherited
 from pool.recorder import Recorder, Shelf, fault_report
 from pool.serve.admin import Admin
 from pool.serve.back import Back
-from pool.serve.entrance import FIRST_S, Entrance
+from pool.serve.entrance import Entrance
 from pool.serve.front import Front
 from pool.serve.gate import Gates
 from pool.serve.handouts import Handouts
@@ -377,7 +377,7 @@ class Service:
         if isinstance(event, StopAsked):
             self._stopping(event.reason)
             # The unit's time-out may be of another `drain_timeout`.
-            self._notifier.extend(FIRST_S + self._plan.policy.longest_stop_s)
+            self._notifier.extend(self._entrance.longest_stop_s + self._plan.policy.longest_stop_s)
             self._entrance.stop(event, at_once=self._machine.fleet.stopping)
             return
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):

@@ -156,3 +156,27 @@ def test_a_token_needs_a_name_and_a_file(tmp_path: Path) -> None:
     done = run_command(None, "gateway", "token", "alice", "--tokens", str(tmp_path / "no" / "tokens"))
     assert (done.returncode, done.stdout) == (1, "")
     assert "No such file or directory" in done.stderr
+
+
+# --- what `pool check` says of it
+
+
+def test_a_check_says_where_it_would_listen_and_who_would_be_left_out(tmp_path: Path) -> None:
+    config = tmp_path / "pool.toml"
+    rest = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "echo"\npath = "stub:echo"\n[[client]]\nname = "bob"\n'
+
+    def check(*options: str) -> str:
+        done = run_command(None, "check", "--config", str(config), *options)
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split())
+
+    config.write_text(rest)
+    assert "gateway" not in check().replace("tokens` in [gateway]", "")
+    assert "hint: [[client]] has no effect" in check()
+    config.write_text(f"[gateway]\n{rest}")
+    assert "gateway http://127.0.0.1:8000, nobody needs a token" in check()
+    assert run_command(None, "gateway", "token", "alice", "--tokens", str(tmp_path / "tokens")).returncode == 0
+    config.write_text(f'[gateway]\ntokens = "tokens"\n{rest}')
+    assert "gateway http://127.0.0.1:8000, with a token of alice" in check()
+    assert f"hint: no token in {tmp_path}/tokens is of the [[client]] bob" in check()
+    assert json.loads(check("--json"))["gateway"] == "http://127.0.0.1:8000"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.processes.gateways.life import STEPS, GatewayState, Kill, Life, Order, Pace, Spawn, Terminate
+from pool.core import IllegalStep
+from pool.processes.gateways.life import GATEWAY_STEPS, GatewayState, Kill, Life, Order, Pace, Spawn, Terminate
 
 PACE = Pace(start_s=60.0, silent_s=15.0, first_pause_s=0.1, longest_pause_s=30.0, steady_s=60.0)
 
@@ -43,6 +44,19 @@ def test_one_that_dies_is_followed_after_a_pause_that_doubles() -> None:
         longest_s = min(30.0, 0.1 * 2**number)
         assert 0.6 * longest_s <= pause_s <= longest_s
     assert life.restarts == 13
+
+
+def test_whose_processes_serve_before_they_die_is_not_kept_waiting() -> None:
+    """Somebody may send what kills one: the others are not to wait for half a minute each time."""
+    life, now = begun(), 0.0
+    for incarnation in range(1, 20):
+        life.alive(incarnation, now)
+        life.exited(incarnation, "SIGSEGV", now + 0.5)
+        assert life.pause_s <= PACE.served_pause_s
+        now = life.next_deadline()
+        life.tick(now)
+    life.exited(20, "exit status 1", now)
+    assert life.pause_s > 10, "this one did not even serve"
 
 
 def test_who_has_served_for_long_is_wanted_back_at_once() -> None:
@@ -100,11 +114,19 @@ def test_the_former_ends_too_if_the_next_one_dies_at_once() -> None:
     assert life.state is GatewayState.BACKOFF
 
 
-def test_one_that_waits_for_its_turn_has_the_other_settings_anyway() -> None:
-    life = begun()
-    life.exited(1, "SIGSEGV", 0.0)
-    assert life.replace(30.0, 0.01) == []
-    assert life.tick(life.next_deadline()) == [Spawn(2)]
+def test_one_that_waits_to_start_starts_at_once_with_other_settings() -> None:
+    """They may be what was wrong."""
+    life, now = begun(), 0.0
+    for incarnation in range(1, 9):
+        life.exited(incarnation, "exit status 1", now)
+        now = life.next_deadline()
+        life.tick(now)
+    life.exited(9, "exit status 1", now)
+    assert life.pause_s > 5
+    assert life.replace(30.0, now + 0.01) == []
+    assert life.tick(now + 0.01) == [Spawn(10)]
+    life.exited(10, "exit status 1", now)
+    assert life.pause_s <= PACE.first_pause_s, "what was before counts no more"
 
 
 def test_a_stop_ends_all_there_are_and_nobody_follows() -> None:
@@ -139,13 +161,13 @@ def test_who_is_told_to_kill_kills_each_once() -> None:
 
 def test_an_illegal_step_raises_and_changes_nothing() -> None:
     life = serving()
-    with pytest.raises(ValueError, match=r"SERVING → STOPPED is no step"):
+    with pytest.raises(IllegalStep, match=r"SERVING → STOPPED is no step"):
         life._step(GatewayState.STOPPED)
     assert life.state is GatewayState.SERVING
 
 
 def test_each_state_has_its_steps_and_can_be_reached() -> None:
-    assert set(STEPS) == set(GatewayState) == {step for steps in STEPS.values() for step in steps}
+    assert set(GATEWAY_STEPS) == set(GatewayState) == {step for steps in GATEWAY_STEPS.values() for step in steps}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["alive", "exit", "replace", "stop", "tick", "kill"]), st.floats(0, 40))))

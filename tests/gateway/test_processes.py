@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pool import Client
+from pool import Client, start
 from pool.kept import add_token
 from pool.wire.records import Gateway
 from support.commands import run_command
@@ -99,7 +99,7 @@ def test_connections_made_while_none_lives_wait_and_are_answered(pool: PoolProce
     for each in askers:
         each.start()
     host, port = address(gateway)
-    eventually(lambda: _queued(port) >= len(askers), saw=lambda: _queued(port))
+    eventually(lambda: (_waiting(port) or 0) >= len(askers), saw=lambda: _waiting(port))
     for pid in pids(gateway):
         os.kill(pid, signal.SIGKILL)
     for each in askers:
@@ -109,13 +109,18 @@ def test_connections_made_while_none_lives_wait_and_are_answered(pool: PoolProce
     assert host == "127.0.0.1"
 
 
-def _queued(port: int) -> int:
-    """Connections that the kernel has accepted for a listening socket, and no process has."""
+def _waiting(port: int, peer: int = 0) -> int | None:
+    """What the kernel holds for the side at this port: connections that nobody has accepted, or a peer's bytes."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if int(fields[1].partition(":")[2], 16) == port and fields[3] == "0A":
-            return int(fields[4].partition(":")[2], 16)
-    return 0
+        _, local, remote, _, queues, *_ = line.split()
+        if [int(each.partition(":")[2], 16) for each in (local, remote)] == [port, peer]:
+            return int(queues.partition(":")[2], 16)
+    return None
+
+
+def _unread(ours: socket.socket) -> int | None:
+    """What we have sent and the gateway has not read; None once it has hung up."""
+    return _waiting(ours.getpeername()[1], ours.getsockname()[1])
 
 
 def test_a_process_that_hangs_is_killed_and_another_follows(pool: PoolProcess) -> None:
@@ -231,6 +236,24 @@ def test_it_goes_before_the_workers_and_each_step_is_in_the_log() -> None:
         pool.kill()
 
 
+def test_a_request_that_has_begun_when_the_pool_stops_is_answered() -> None:
+    pool = PoolProcess(config('listen = "127.0.0.1:0"'))
+    try:
+        gateway = serving(pool.start().await_ready())
+        with socket.create_connection(address(gateway), timeout=20) as slow:
+            slow.sendall(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nab")
+            eventually(lambda: _unread(slow) == 0, saw=lambda: _unread(slow))
+            pool.running.terminate()
+            pool.await_log("gateway 0: stops")
+            slow.sendall(b"cd")
+            assert slow.recv(65536).startswith(b"HTTP/1.1 404 ")
+        assert pool.wait() == 0
+        pool.assert_clean([])
+        assert "is killed" not in pool.text()
+    finally:
+        pool.kill()
+
+
 def test_one_that_never_ends_holds_up_neither_the_stop_nor_the_pool() -> None:
     pool = PoolProcess(config('listen = "127.0.0.1:0"'))
     try:
@@ -295,3 +318,19 @@ def test_the_pools_process_imports_nothing_of_the_gateway_but_what_starts_it() -
     loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pool.processes.gateways" in loaded.split()
     assert not {"pool.gateway", "pool.gateway.settings", "httptools", "uvloop", "orjson", "numpy"} & {*loaded.split()}
+
+
+def test_a_programs_own_pool_has_a_gateway_that_ends_with_it() -> None:
+    settings = {"pool": {"devices": ["cpu"]}, "gateway": {"listen": "127.0.0.1:0"}}
+    with start({**settings, "model": [{"name": "echo", "path": "stub:echo"}]}) as pool:
+
+        def serves() -> bool:
+            gateway = pool.status().gateway
+            return gateway is not None and gateway.processes[0].state == "SERVING"
+
+        eventually(serves)
+        gateway = pool.status().gateway
+        assert gateway is not None
+        assert asked(gateway) == 404
+        [pid] = pids(gateway)
+    assert not alive(pid)

@@ -195,7 +195,7 @@ def test_another_token_in_the_same_file_is_a_change_that_shows_no_digest(tmp_pat
     add_token(tmp_path / "tokens", "alice")
     [change] = differences(before, dump(tmp_path, gateway={"tokens": "tokens"}))
     assert change.reach is Reach.RUNNING
-    assert change.line.count("(1 tokens, ") == 2
+    assert change.line.count("(1 token, ") == 2
     [token] = read_tokens(tmp_path / "tokens")
     assert token.digest.hex() not in repr(change)
     assert str(token.digest) not in repr(change)

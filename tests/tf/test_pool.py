@@ -265,6 +265,7 @@ def test_a_gpu_worker_imports_tensorflow_when_its_memory_is_free_and_not_before(
             pool.kill()
 
 
+@pytest.mark.models
 def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"not a protobuf at all")
     failed = PoolProcess(stub_config(devices='["cpu"]', models=model("broken", tmp_path))).start()

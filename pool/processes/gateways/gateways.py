@@ -34,7 +34,7 @@ log = logging.getLogger("pool.gateway")
 
 REAP_RETRY_S = 0.05
 KILL_S = 1.0  # SIGKILL is immediate unless the process is stuck in the kernel
-BEATS_BYTES = 256  # far more than one that lives sends between two looks
+CHUNK_BYTES = 65536  # of beats at a turn: a process that says more than it is asked is soon read to its end
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +45,7 @@ class Process:
     link: socket.socket
     output: Output
     output_fd: int
+    is_told: bool = False  # to end; told twice, it ends at once
     killed: bool = False  # by us
     has_hung_up: bool = False  # so it ends, or has ended
 
@@ -131,13 +132,12 @@ class Gateways:
     def close(self, patience_s: float) -> None:
         """Kills those that do not end within so many seconds. No process is left, but for one that the kernel holds."""
         self._turn.clear()
-        ends = time.monotonic() + patience_s
         for process in self._processes:
-            process.popen.send_signal(signal.SIGTERM)
-        _await(self._processes, ends)
+            _tell_to_end(process)
+        _await(self._processes, patience_s)
         for process in self._processes:
             _kill(process)
-        _await(self._processes, time.monotonic() + KILL_S)
+        _await(self._processes, KILL_S)
         for process in self._processes[:]:
             self._let_go(process)
         self._listener.close()
@@ -184,7 +184,7 @@ class Gateways:
                     self._unspawned.append((life, order.incarnation, f"cannot be spawned: {error}"))
                     self._turn.soon()
             elif process is not None and isinstance(order, Terminate):
-                process.popen.send_signal(signal.SIGTERM)
+                _tell_to_end(process)
             elif process is not None and isinstance(order, Kill):
                 _kill(process)
                 extra = about("gateway_killed", gateway=life.number, pid=process.popen.pid)
@@ -279,7 +279,7 @@ class Gateways:
 
     def _read_link(self, process: Process) -> None:
         try:
-            beats = process.link.recv(BEATS_BYTES)
+            beats = process.link.recv(CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -299,17 +299,19 @@ class Gateways:
         if process.popen.poll() is None:
             self._turn.by(time.monotonic() + REAP_RETRY_S)
             return
-        how = _how(process, process.output.finish())
-        self._let_go(process)
+        how = _how(process, self._let_go(process))
         self._follow(process.life, process.life.exited(process.incarnation, how, time.monotonic()))
 
-    def _let_go(self, process: Process) -> None:
+    def _let_go(self, process: Process) -> tuple[str, ...]:
+        """Returns its last lines."""
         assert process.popen.stdout is not None
+        last_output = process.output.finish()
         self._processes.remove(process)
         self._loop.unregister(process.output_fd)
         self._loop.unregister(process.link.fileno())
         process.popen.stdout.close()
         process.link.close()
+        return last_output
 
 
 def _how(process: Process, last_output: Sequence[str]) -> str:
@@ -321,12 +323,19 @@ def _how(process: Process, last_output: Sequence[str]) -> str:
     return f"exit status {status}{f': {last_output[-1]}' if last_output and status else ''}"
 
 
+def _tell_to_end(process: Process) -> None:
+    if not process.is_told:
+        process.is_told = True
+        process.popen.send_signal(signal.SIGTERM)
+
+
 def _kill(process: Process) -> None:
     process.killed = True
     process.popen.kill()
 
 
-def _await(processes: Sequence[Process], ends: float) -> None:
+def _await(processes: Sequence[Process], patience_s: float) -> None:
+    ends = time.monotonic() + patience_s
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.popen.wait(max(0.0, ends - time.monotonic()))

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["STEPS", "GatewayState", "Kill", "Life", "Order", "Pace", "Spawn", "Terminate"]
+from pool.core import IllegalStep
+
+__all__ = ["GATEWAY_STEPS", "GatewayState", "Kill", "Life", "Order", "Pace", "Spawn", "Terminate"]
 
 
 class GatewayState(Enum):
@@ -26,7 +28,7 @@ class GatewayState(Enum):
     STOPPED = "there is no process, and none is wanted"
 
 
-STEPS: Mapping[GatewayState, frozenset[GatewayState]] = {
+GATEWAY_STEPS: Mapping[GatewayState, frozenset[GatewayState]] = {
     GatewayState.STOPPED: frozenset({GatewayState.STARTING}),
     GatewayState.STARTING: frozenset(
         {GatewayState.STARTING, GatewayState.SERVING, GatewayState.BACKOFF, GatewayState.STOPPING}
@@ -65,6 +67,7 @@ class Pace:
     silent_s: float = 15.0  # a process that serves says so each second
     first_pause_s: float = 0.1  # one that died once is wanted back at once
     longest_pause_s: float = 30.0
+    served_pause_s: float = 1.0  # at most, after one that has served: so will the next, and connections wait for it
     steady_s: float = 60.0  # who has served for so long is no longer one of those that die at once
 
 
@@ -134,7 +137,9 @@ class Life:
         if self.state in (GatewayState.STARTING, GatewayState.SERVING):
             self._former.append(self.incarnation)
             return self._start(now)  # SERVING → STARTING
-        return []  # the next one has them anyway
+        if self.state is GatewayState.BACKOFF:  # what it died of may be put right
+            self._due, self._deaths = now, 0
+        return []
 
     def stop(self, patience_s: float, now: float) -> list[Order]:
         self._patience_s = patience_s
@@ -185,10 +190,11 @@ class Life:
         if now - self._serves_since >= self._pace.steady_s:
             self._deaths = 0
         self._deaths += 1
+        longest_s = self._pace.longest_pause_s if self._serves_since == math.inf else self._pace.served_pause_s
         self._step(GatewayState.BACKOFF)
         self.reason, self._serves_since = how, math.inf
-        longest_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2.0 ** min(self._deaths - 1, 64))
-        self.pause_s = longest_s * self._rng.uniform(0.6, 1.0)
+        pause_s = min(longest_s, self._pace.first_pause_s * 2.0 ** min(self._deaths - 1, 64))
+        self.pause_s = pause_s * self._rng.uniform(0.6, 1.0)
         self._due = now + self.pause_s
         return self._let_former_go(now)
 
@@ -203,7 +209,7 @@ class Life:
         return []
 
     def _step(self, state: GatewayState) -> None:
-        """Raises `ValueError` for one that the table does not have, and changes nothing."""
-        if state not in STEPS[self.state]:
-            raise ValueError(f"{self.state.name} → {state.name} is no step of a gateway")
+        """Raises `IllegalStep` for one that the table does not have, and changes nothing."""
+        if state not in GATEWAY_STEPS[self.state]:
+            raise IllegalStep(f"{self.state.name} → {state.name} is no step of a gateway")
         self.state = state
