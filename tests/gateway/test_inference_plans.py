@@ -105,6 +105,8 @@ def test_what_will_not_come_again_leaves_no_plan() -> None:
             response, _ = asked(inference, client, request(text, behind=behind))
             assert response.status == 200
     assert asked(inference, client, infer(json.dumps(with_data).encode(), None))[0].status == 200
+    long_path = f"/v2/models/{'%6d' * MOST_HEADER_BYTES}/infer"
+    assert asked(inference, client, request(head(), long_path))[0].status == 400, "the client's bound of names"
     assert plans(inference) == 0
 
 

@@ -137,6 +137,17 @@ def test_what_was_loaded_lasts_over_a_reload_until_the_file_names_it(tmp_path: P
         assert answers(client, "numbered", version=3) == 3.0
 
 
+def test_a_model_of_the_file_comes_back_by_its_name_and_no_other_does() -> None:
+    with pool_process(stub_config(models=ONE + MORE + MORE.replace("more", "most"))) as pool, pool.client() as client:
+        for name in ("more", "most"):
+            client.unload(name)
+        client.wait_updated(60.0)
+        found = run_command(pool, "load", "more")
+        assert found.returncode == 0, found.stderr
+        assert answers(client, "more") == 7.0
+        assert {model.name for model in client.models()} == {"m", "more"}
+
+
 def test_a_worker_that_dies_while_models_change_costs_no_job() -> None:
     with pool_process(stub_config(models=ONE)) as pool, pool.client() as client:
         with asked_all_the_time(pool):
@@ -152,6 +163,7 @@ def test_what_cannot_be_is_refused_in_a_line() -> None:
         for arguments, text in (
             (("load", "more", "/nowhere"), "model more: there is nothing at /nowhere"),
             (("load", "a b", "stub:echo"), "'a b' is not a name"),
+            (("load", "nothing"), "has no model 'nothing'; there are: m"),
             (("unload", "nothing"), "no model 'nothing' is served; there are: m"),
             (("unload", "m"), "model m is the only one"),
         ):
@@ -168,3 +180,5 @@ def test_a_pool_without_a_file_takes_models_too() -> None:
         assert answers(client, "more") == 7.0
         with pytest.raises(errors.InvalidState, match="no file to read again"):
             client.reload()
+        with pytest.raises(errors.InvalidConfig, match="no file to read again"):
+            client.load("more")

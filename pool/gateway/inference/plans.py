@@ -14,7 +14,7 @@ __all__ = ["Plans"]
 
 MOST = 256
 MOST_HEADER_BYTES = 4096
-"""A longer header is read each time: it has data in it, or is rare. So all keys together are 2 MiB at most."""
+"""With its path. A longer header is read each time: it is rare. So all keys together are 2 MiB at most."""
 
 _ID = re.compile(rb'\{\s*"id"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")\s*,\s*(?=")', re.DOTALL)
 
@@ -52,7 +52,7 @@ class Plans:
         """One that is not known, of a request that says where its header ends. `place`: what the path names."""
         plan = prepared(place.name, place.version, header, has_binary=True)
         is_alone = plan.id is None and not any(array.size for array in plan.given.values())
-        if is_alone and len(header) <= MOST_HEADER_BYTES:
+        if is_alone and len(path) + len(header) <= MOST_HEADER_BYTES:
             self._keep((path, header), plan)
         return plan
 
