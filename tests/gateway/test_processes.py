@@ -278,6 +278,8 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_pool_serves(tmp_path
         assert process.state in ("BACKOFF", "STARTING")
         assert "ModuleNotFoundError: import of uvloop halted" in process.reason
         assert "gateway 0 | ModuleNotFoundError" in pool.text()
+        shown = run_command(pool, "status").stdout
+        assert re.search(r"^gateway 0 is (BACKOFF|STARTING): exit status 1: ModuleNotFoundError", shown, re.M), shown
         assert run_command(pool, "health").returncode == 0, "the pool's readiness does not depend on it"
         assert pool.stop() == 0
     finally:
