@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pool.client.session import RemoteSession
     from pool.client.sparse import Sparse
     from pool.client.timeline import JobTimeline
-    from pool.wire.records import Changes, CrashReport, JobHistory, Model, Recent, Slot, SlotHistory, Status
+    from pool.wire.records import Changes, CrashReport, JobHistory, Model, Placement, Recent, Slot, SlotHistory, Status
     from pool.wire.signatures import Context
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "JobResult",
     "JobTimeline",
     "Model",
+    "Placement",
     "Ragged",
     "Recent",
     "RemoteSession",
@@ -66,6 +67,7 @@ _HOMES = {
     "JobResult": "pool.client.result",
     "JobTimeline": "pool.client.timeline",
     "Model": "pool.wire.records",
+    "Placement": "pool.wire.records",
     "Ragged": "pool.client.ragged",
     "Recent": "pool.wire.records",
     "RemoteSession": "pool.client.session",

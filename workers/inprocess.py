@@ -1,15 +1,16 @@
 """`python -m workers.inprocess PARENT`: a model without a pool, for `pool bench compare`.
 
-msgpack comes in and goes out: first what to load, answered by the ways in which it can be run; then
-turns, answered by what was measured. The calls of a turn follow each other in one thread. The parent's death ends it.
+msgpack comes in and goes out, through the socket that is its input: first what to load, answered by the ways in which
+it can be run; then turns, answered by what was measured. The calls of a turn follow each other in one thread. The
+parent's death ends it.
 """
 
 import itertools
-import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 import msgpack
 import numpy as np
@@ -47,20 +48,18 @@ _ERRORS = (Unfit, Refused, environment.WrongEnvironment, OSError)
 
 
 def main() -> NoReturn:
-    # Whatever a library prints must not end up among the answers.
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    pipe = socket.socket(fileno=0)
     try:
         environment.die_with_parent(int(sys.argv[1]))
-        # Unbuffered: a buffered one waits for more than an order.
-        orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  # it lives as long as the process
-        _serve(msgpack.Unpacker(orders, max_buffer_size=0), out)
+        _serve(pipe)
     except _ERRORS as error:
-        _say(out, {"failed": str(error)})
+        _say(pipe, {"failed": f"in its separate process: {error}"})
     leave(Exit.STOPPED)
 
 
-def _serve(orders: Any, out: BinaryIO) -> None:
+def _serve(pipe: socket.socket) -> None:
+    # Unbuffered: a buffered one waits for more than an order.
+    orders = msgpack.Unpacker(pipe.makefile("rb", buffering=0), max_buffer_size=0)
     first = next(orders, None)
     if first is None:
         return
@@ -72,10 +71,10 @@ def _serve(orders: Any, out: BinaryIO) -> None:
     jobs = [_feeds(job, signature) for job in first["jobs"]]
     for way in ways.values():
         way(jobs[0])
-    _say(out, {"ways": list(ways)})
+    _say(pipe, {"ways": list(ways)})
     for order in orders:
         feeds = [_joined(jobs, start, order["jobs_a_call"]) for start in range(len(jobs))]
-        _say(out, _turn(ways[order["way"]], feeds, order["seconds"], order["warmup_s"]))
+        _say(pipe, _turn(ways[order["way"]], feeds, order["seconds"], order["warmup_s"]))
 
 
 def _turn(way: Way, feeds: Sequence[Feeds], seconds: float, warmup_s: float) -> dict[str, Any]:
@@ -103,15 +102,15 @@ def _ways(model: Model, signature: str, outputs: Sequence[str]) -> dict[str, Way
     return ways
 
 
-def _feeds(job: Mapping[str, Any], signature: Signature) -> Feeds:
+def _feeds(job: Sequence[bytes], signature: Signature) -> Feeds:
     """Of a job as it travels, in the inputs' dtypes, each in memory of its own. Raises `Refused`."""
     feeds = {}
-    for given, array in unpack_answer(job["frames"]).items():
+    for given, array in unpack_answer(job).items():
         name = given or next(iter(signature.inputs))
         if name not in signature.inputs:
             there = ", ".join(signature.inputs)
             raise Refused(f"the graph has no input {name!r:.80}; it takes {there} (handlers do not run in-process)")
-        made = cast(array, DTYPES[signature.inputs[name].dtype], given in job["weak"])
+        made = cast(array, DTYPES[signature.inputs[name].dtype], weak=False)
         if made is None:
             raise Refused(f"input {name!r} cannot be cast to {signature.inputs[name]} without loss")
         feeds[name] = made.copy()
@@ -125,9 +124,8 @@ def _joined(jobs: Sequence[Feeds], start: int, count: int) -> Feeds:
     return {name: np.concatenate([feeds[name] for feeds in part]) for name in part[0]}
 
 
-def _say(out: BinaryIO, what: object) -> None:
-    out.write(packed(what))
-    out.flush()
+def _say(pipe: socket.socket, what: object) -> None:
+    pipe.sendall(packed(what))
 
 
 if __name__ == "__main__":

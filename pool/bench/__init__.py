@@ -5,32 +5,26 @@ It never reads a command line, never prints but for a moving line on stderr, and
 pool through the public client alone.
 """
 
-from pool.bench.comparison import Comparison, compare
-from pool.bench.curve import drawer
-from pool.bench.fleet import Fleet
-from pool.bench.inputs import BadInputs, Making, made_jobs, read_input_data, shapes_of
-from pool.bench.job import BenchJob
-from pool.bench.load import Load, Warmup
+from pool.bench.comparison import compare
+from pool.bench.figure import drawer
+from pool.bench.fleet import Run, connected, measure
+from pool.bench.inputs import made_jobs, read_input_data
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import INTERRUPTED, NotMeasured
 from pool.bench.report import LoadReport, write_csv
-from pool.bench.sweep import measure
 
 __all__ = [
     "INTERRUPTED",
-    "BadInputs",
     "BenchJob",
-    "Comparison",
-    "Fleet",
     "Load",
     "LoadReport",
-    "Making",
     "NotMeasured",
-    "Warmup",
+    "Run",
     "compare",
+    "connected",
     "drawer",
     "made_jobs",
     "measure",
     "read_input_data",
-    "shapes_of",
     "write_csv",
 ]

@@ -1,76 +1,88 @@
-"""A process of the benchmark's own, that takes orders and answers them, both in msgpack."""
+"""Processes of the benchmark's own: orders and answers go through a socket, their standard input, in msgpack."""
 
-import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgpack
 
+from pool.bench.point import NotMeasured
 from pool.wire.codec import packed
 
-__all__ = ["Child", "Told"]
+__all__ = ["END_S", "Child", "Line", "Told"]
 
 END_S = 5.0
-TAIL_BYTES = 4096
 
-# The number of the process and what it answered; None at its end.
-Told = SimpleQueue[tuple[int, dict[str, Any] | None]]
+Told = SimpleQueue[dict[str, Any]]
+
+
+class Line:
+    """One end of the socket. A thread puts into `told` what comes, and at its end what `end` gives."""
+
+    def __init__(self, pipe: socket.socket, told: Told, end: Callable[[], dict[str, Any]] = dict) -> None:
+        self._pipe = pipe
+        self.thread = threading.Thread(target=self._hear, args=(told, end), daemon=True)
+        self.thread.start()
+
+    def tell(self, what: Mapping[str, Any]) -> None:
+        """Returns although nobody hears it any more: the queue is told of that."""
+        with suppress(OSError):
+            self._pipe.sendall(packed(what))
+
+    def _hear(self, told: Told, end: Callable[[], dict[str, Any]]) -> None:
+        # Unbuffered: a buffered one waits for more than a message.
+        with suppress(OSError), self._pipe.makefile("rb", buffering=0) as stream:
+            for message in msgpack.Unpacker(stream, max_buffer_size=0):
+                told.put(message)
+        told.put(end())
 
 
 class Child(ExitStack):
-    """`python -m` with these arguments. The end of the block kills it."""
+    """`python -m` with these arguments, called `who` in errors. The end of the block kills it."""
 
-    def __init__(self, argv: Sequence[str], told: Told, number: int = 0, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, who: str, argv: Sequence[str], told: Told, env: dict[str, str] | None = None) -> None:
         super().__init__()
+        self._who = who
+        self._told = told
         self._printed = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # this is its block
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._printed,
-            env=env,
-            process_group=0,  # Ctrl-C is this process's to answer
-        )
-        self.callback(self._end)
-        threading.Thread(target=self._read, args=(told, number), daemon=True).start()
+        ours, theirs = socket.socketpair()
+        self.enter_context(ours)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", *argv],
+                stdin=theirs.fileno(),
+                stdout=self._printed,
+                stderr=self._printed,
+                env=env,
+                process_group=0,  # Ctrl-C is this process's to answer
+            )
+        line = Line(ours, told, self._death)
+        self.tell = line.tell
+        self.callback(line.thread.join, END_S)
+        self.callback(self._process.kill)
 
-    def tell(self, order: Mapping[str, Any]) -> None:
-        """Returns although the process has died: the queue hears of that."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.write(packed(order))
-            self._process.stdin.flush()
+    def ask(self, order: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """What it answers. Raises `NotMeasured`."""
+        self.tell(order)
+        try:
+            answer = self._told.get(timeout=timeout_s)
+        except Empty:
+            raise NotMeasured(f"{self._who} did not answer within {timeout_s:g} s") from None
+        if "failed" in answer:
+            raise NotMeasured(answer["failed"])
+        return answer
 
-    def death(self) -> tuple[str, str]:
-        """How it died, and the last line that it printed. Only once the queue has heard of its end."""
+    def _death(self) -> dict[str, Any]:
+        """How it died, and the last line that it printed."""
         status = self._process.wait(END_S)
-        self._printed.seek(max(0, os.fstat(self._printed.fileno()).st_size - TAIL_BYTES))
-        lines = self._printed.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return signal.Signals(-status).name if status < 0 else f"exit status {status}", last
-
-    def _end(self) -> None:
-        self._process.kill()
-        self._process.wait(END_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
-    def _read(self, told: Told, number: int) -> None:
-        assert self._process.stdout is not None
-        with (
-            suppress(OSError, ValueError, msgpack.UnpackException),
-            # Unbuffered: a buffered one waits for more than a message.
-            open(self._process.stdout.fileno(), "rb", buffering=0, closefd=False) as pipe,
-        ):
-            for message in msgpack.Unpacker(pipe, max_buffer_size=0):
-                told.put((number, message))
-        told.put((number, None))
+        self._printed.seek(0)
+        last = self._printed.read().decode(errors="replace").rstrip().rpartition("\n")[2].strip()
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return {"failed": f"{self._who} died ({how}){last and f': {last}'}"}

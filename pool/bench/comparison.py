@@ -2,12 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from queue import Empty
 from statistics import median
 from typing import Any
 
@@ -15,16 +11,16 @@ from rich.console import RenderableType
 
 from pool import Client
 from pool.bench.child import Child, Told
-from pool.bench.fleet import Fleet
-from pool.bench.job import BenchJob
-from pool.bench.load import Load, Warmup
+from pool.bench.fleet import Run, progress_bar
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import INTERRUPTED, NotMeasured, percentiles
-from pool.bench.sweep import progress_bar
+from pool.bench.report import LoadReport
 from pool.errors import InvalidState, WorkerLost
+from pool.processes import environ_with
 from pool.terminal import count_of, new_table, numeric
 from pool.wire.records import Slot, said_of
 
-__all__ = ["Comparison", "Way", "compare", "environment", "usual_rows"]
+__all__ = ["Comparison", "Way", "compare", "usual_rows"]
 
 ROUNDS = 5
 WARMUP_PART = 0.1  # of a turn, for what the others' turns have cooled down
@@ -71,7 +67,7 @@ class Comparison:
 
     @property
     def rounds(self) -> int:
-        return min((len(way.rates) for way in self.ways), default=0)
+        return min(len(way.rates) for way in self.ways)
 
     def figures(self) -> list[dict[str, Any]]:
         """Of each way, over the whole rounds."""
@@ -96,9 +92,7 @@ class Comparison:
 
     def values(self) -> dict[str, Any]:
         return {
-            "model": self.job.model,
-            "signature": self.job.signature,
-            "rows": self.job.rows,
+            **self.job.named(),
             "device": self.device,
             "slots": self.slots,
             "rounds": self.rounds,
@@ -108,11 +102,9 @@ class Comparison:
         }
 
     def text(self) -> Iterator[RenderableType]:
-        rows = f"{count_of(self.job.rows, 'row')} a job"
-        early = f", {self.early}" if self.early else ""
-        rounds = f"{count_of(self.rounds, 'round')} in turn, {self.seconds:g} s each"
         yield (
-            f"{self.job.model} {self.job.signature}: {rows}, {rounds}{early}\n"
+            f"{self.job}: {count_of(self.job.rows, 'row')} a job, {count_of(self.rounds, 'round')} in turn,"
+            f" {self.seconds:g} s each{self.early and f', {self.early}'}\n"
             f"the process on {self.device}, the pool on {count_of(self.slots, 'slot')}"
         )
         table = new_table(["WAY", ">JOBS/S", ">p50 ms", ">p99 ms", ">× JOBS/S", ">× p50"])
@@ -124,7 +116,7 @@ class Comparison:
 
 
 def compare(
-    client: Client, fleet: Fleet, job: BenchJob, counts: Sequence[int], seconds: float, timeout_s: float | None
+    client: Client, run: Run, job: BenchJob, counts: Sequence[int], seconds: float, timeout_s: float | None
 ) -> Comparison:
     """With the pool at each of these `counts` of jobs in flight, rising; `seconds` of each way, over all rounds.
 
@@ -134,90 +126,55 @@ def compare(
     turn_s = seconds / ROUNDS
     batch_rows: Counter[int] = Counter()
 
-    def pool_turn(in_flight: int, taken_s: float, warmup_s: float) -> Turn:
-        load = Load(in_flight=in_flight, duration_s=taken_s, warmup=Warmup(warmup_s), timeout_s=timeout_s)
-        point = fleet.run(load, lambda *_: None)
-        if point.early == INTERRUPTED:
-            raise KeyboardInterrupt
-        why = point.nothing(f"no job was answered within {taken_s:g} s; give a longer --duration")
-        if point.early or why:
-            raise NotMeasured(point.early or why)
-        batch_rows.update(point.batch_rows)
-        return point.elapsed_s, point.latencies_s
+    def in_pool(in_flight: int) -> Way:
+        def take(taken_s: float, warmup_s: float) -> Turn:
+            load = Load(in_flight=in_flight, duration_s=taken_s, warmup_s=warmup_s, timeout_s=timeout_s)
+            report, point = LoadReport(job, 1, [load]), run(load, lambda *_: None)
+            report.add(point)
+            if point.early == INTERRUPTED:
+                raise KeyboardInterrupt
+            if why := point.early or report.nothing():
+                raise NotMeasured(why)
+            batch_rows.update(point.batch_rows)
+            return point.elapsed_s, point.latencies_s
 
-    with progress_bar() as show:
-        show(f"{job.model}: loading it in a separate process", 0.0, 0.0)
-        with _InProcess(job, path, slots[0].uuids) as inprocess:
-            own = inprocess.ways(1)
-            pool = [Way(f"pool, {n:,} in flight", partial(pool_turn, n), in_flight=n) for n in counts]
-            found = Comparison(job, [*own, *pool], slots[0].device, len(slots), turn_s)
-            try:
-                # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
-                show("first turn of the pool", 0.0, 0.0)
-                pool[-1].take(turn_s, 0.0)
-                jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
-                if jobs_a_call > 1 and all(inputs.rows for inputs in job.inputs):
-                    found.ways[len(own) : len(own)] = inprocess.ways(jobs_a_call)
-                turns = [(number, at) for number in range(ROUNDS) for at in range(len(found.ways))]
-                for done, (number, at) in enumerate(turns):
-                    way = found.ways[at]
-                    rate = way.rates[-1] if way.rates else 0.0
-                    show(f"round {number + 1} of {ROUNDS}, {way.name}", done / len(turns), rate)
-                    way.add(way.take(turn_s, turn_s * WARMUP_PART))
-            except KeyboardInterrupt:
-                found.early = INTERRUPTED
+        return Way(f"pool, {in_flight:,} in flight", take, in_flight=in_flight)
+
+    # A process of its own, for a client never imports TensorFlow; it sees the GPUs of a slot, none for the CPU.
+    program, env = ["workers.inprocess", str(os.getpid())], environ_with(slots[0].uuids, os.environ)
+    with progress_bar() as show, Child("the separate process", program, Told(), env) as process:
+
+        def alone(way: str, jobs_a_call: int) -> Way:
+            def take(taken_s: float, warmup_s: float) -> Turn:
+                order = {"way": way, "jobs_a_call": jobs_a_call, "seconds": taken_s, "warmup_s": warmup_s}
+                turn = process.ask(order, taken_s + warmup_s + TURN_S)
+                return turn["seconds"], turn["latencies_s"]
+
+            more = f", {job.rows * jobs_a_call} rows a call" if jobs_a_call > 1 else ""
+            return Way(_NAMES[way] + more, take, jobs_a_call)
+
+        show(job.model, " is loaded in a separate process", 0.0, 0.0)
+        names = process.ask({**job.packed(), "path": path, "gpus": len(slots[0].uuids)}, LOAD_S)["ways"]
+        own, pool = [alone(name, 1) for name in names], [in_pool(count) for count in counts]
+        found = Comparison(job, [*own, *pool], slots[0].device, len(slots), turn_s)
+        try:
+            # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
+            show("first turn of the pool", "", 0.0, 0.0)
+            pool[-1].take(turn_s, 0.0)
+            jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
+            heights = [{array.shape[:1] for array in feeds.values()} for feeds in job.inputs]
+            if jobs_a_call > 1 and all(len(each) == 1 and () not in each for each in heights):
+                found.ways = [*own, *(alone(name, jobs_a_call) for name in names), *pool]
+            turns = [(number, way) for number in range(ROUNDS) for way in found.ways]
+            for done, (number, way) in enumerate(turns):
+                rate = way.rates[-1] if way.rates else 0.0
+                show(f"round {number + 1} of {ROUNDS}, ", way.name, done / len(turns), rate)
+                way.add(way.take(turn_s, turn_s * WARMUP_PART))
+        except KeyboardInterrupt:
+            found.early = INTERRUPTED
     if not found.rounds:
         raise NotMeasured("interrupted before a whole round was measured")
     return found
-
-
-class _InProcess(Child):
-    """`workers.inprocess`, for a client never imports TensorFlow; it has loaded the model. Raises `PoolError`.
-
-    `uuids`: of the GPUs that it sees, none for the CPU.
-    """
-
-    def __init__(self, job: BenchJob, path: str, uuids: Sequence[str]) -> None:
-        self._told: Told = Told()
-        self._rows = job.rows
-        super().__init__(["workers.inprocess", str(os.getpid())], self._told, env=environment(os.environ, uuids))
-        with ExitStack() as unless_loaded:
-            unless_loaded.push(self)
-            self._ways: Sequence[str] = self._ask({**job.packed(), "path": path, "gpus": len(uuids)}, LOAD_S)["ways"]
-            unless_loaded.pop_all()
-
-    def ways(self, jobs_a_call: int) -> list[Way]:
-        """How it can run the model; each of their calls has the rows of so many jobs."""
-        more = f", {self._rows * jobs_a_call} rows a call" if jobs_a_call > 1 else ""
-        return [Way(_NAMES[way] + more, partial(self._turn, way, jobs_a_call), jobs_a_call) for way in self._ways]
-
-    def _turn(self, way: str, jobs_a_call: int, seconds: float, warmup_s: float) -> Turn:
-        order = {"way": way, "jobs_a_call": jobs_a_call, "seconds": seconds, "warmup_s": warmup_s}
-        turn = self._ask(order, seconds + warmup_s + TURN_S)
-        return turn["seconds"], turn["latencies_s"]
-
-    def _ask(self, order: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        self.tell(order)
-        try:
-            _, answer = self._told.get(timeout=timeout_s)
-        except Empty:
-            raise NotMeasured(f"in its separate process, the model did not answer within {timeout_s:g} s") from None
-        if answer is None:
-            how, last = self.death()
-            answer = {"failed": f"it died ({how}): {last or 'it printed nothing'}"}
-        if "failed" in answer:
-            raise NotMeasured(f"in its separate process: {answer['failed']}")
-        return answer
-
-
-def environment(environ: Mapping[str, str], uuids: Sequence[str]) -> dict[str, str]:
-    """A copy in which CUDA shows these GPUs alone; the threads are left to TensorFlow, as in a program of one's own."""
-    return {
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        **environ,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
-    }
 
 
 def usual_rows(batch_rows: Counter[int], most_rows: int) -> int:
@@ -233,10 +190,7 @@ def _place(client: Client, model: str) -> tuple[str, list[Slot], int]:
     described = said_of(client.models(), model)
     if described is None or described.path is None:
         raise InvalidState(f"model {model} changed while the bench looked it up; run it again")
-    path = described.path
-    if not path.startswith("stub:") and not Path(path).exists():
-        raise InvalidState(f"a comparison loads the model here, but this machine has no {path}")
     slots = [slot for slot in client.status().slots if slot.slot in described.ready_slots]
     if not slots:
         raise WorkerLost(f"no slot serves model {model} now")
-    return path, slots, described.scheduling.max_batch
+    return described.path, slots, described.scheduling.max_batch

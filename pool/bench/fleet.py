@@ -1,115 +1,110 @@
 """Who submits: this process, or several clients, each a process of its own; what those tell is counted here."""
 
 import time
-from array import array
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from queue import Empty
 from typing import Any
 
+from rich.progress import BarColumn, Progress, TextColumn
+
 from pool import Client
 from pool.bench.child import END_S, Child, Told
-from pool.bench.job import BenchJob
-from pool.bench.load import NO_WARMUP, Load
-from pool.bench.loop import GRACE_S, LOOK_S, run_loop
+from pool.bench.load import BenchJob, Load
+from pool.bench.loop import GRACE_S, LOOK_S, Loop
 from pool.bench.meter import Meter, Show
-from pool.bench.point import INTERRUPTED, Answer, NotMeasured, Point
+from pool.bench.point import INTERRUPTED, Answer, Point
+from pool.bench.report import LoadReport
+from pool.terminal import progress_console
 
-__all__ = ["Fleet"]
+__all__ = ["Run", "connected", "measure", "progress_bar"]
 
-START_S = 30.0  # until all of them are connected
+START_S = 30.0  # until one of them is connected
 BEGIN_S = 0.1  # from the order to the first job, so that all begin at once
 LAG_S = 0.25  # by how much what they tell may be late
 
+# What came of a load. After an open loop the pool is empty when it returns.
+Run = Callable[[Load, Show], Point]
 
-class Fleet(ExitStack):
-    """Waits until its processes are connected; the end of the block ends them. Raises `NotMeasured`.
 
-    One client is this process: nothing is started for it.
-    """
+@contextmanager
+def connected(client: Client, clients: int, endpoint: str | None, job: BenchJob) -> Iterator[Run]:
+    """Begins when its processes are connected, and ends them. One client is this process. Raises `NotMeasured`."""
+    if clients == 1:
+        yield partial(_run_here, client, job)
+        return
+    told = Told()
+    with ExitStack() as stack:
+        made = (Child(f"client {number} of {clients}", ["pool.bench.sender"], told) for number in range(clients))
+        children = [stack.enter_context(child) for child in made]
+        for child in children:
+            child.ask({"endpoint": endpoint, "job": job.packed()}, START_S)
+        yield partial(_run_in, children, told)
 
-    def __init__(self, client: Client, clients: int, endpoint: str | None, job: BenchJob) -> None:
-        self._client = client
-        self._job = job
-        self._told: Told = Told()
-        self._children: list[Child] = []
-        super().__init__()
-        with ExitStack() as unless_connected:
-            unless_connected.push(self)
-            for number in range(clients if clients > 1 else 0):
-                child = Child(["pool.bench.sender"], self._told, number)
-                self._children.append(self.enter_context(child))
-                child.tell({"endpoint": endpoint, **job.packed()})
-            deadline = time.monotonic() + START_S
-            for _ in self._children:
-                self._await_ready(deadline)
-            unless_connected.pop_all()
 
-    def run(self, load: Load, show: Show) -> Point:
-        """After an open loop the pool is empty when it returns."""
-        if self._children:
-            meter = Meter(load, show, LAG_S)
-            self._run(load, meter)
-        else:
-            meter = Meter(load, show)
-            run_loop(self._job.submitter(self._client, load.timeout_s), load, meter)
-        return meter.point
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, str, float, float], None]]:
+    """On stderr, where that is a terminal; gone when it ends. Shows which step, and of that what a `Show` does."""
+    console = progress_console()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]:,.0f} jobs/s"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=1.0, rate=0.0)
+        yield lambda step, what, part, rate: progress.update(task, description=step + what, completed=part, rate=rate)
 
-    def _run(self, load: Load, meter: Meter) -> None:
-        # The parent alone knows when it is enough; they go on until they are told, or have nothing left.
-        whole = replace(load, duration_s=load.longest_s + LAG_S, warmup=NO_WARMUP, jobs=None)
-        begin = time.perf_counter() + BEGIN_S
-        ended: list[float] = []
-        try:
-            for number, (child, share) in enumerate(
-                zip(self._children, whole.shares(len(self._children)), strict=True)
-            ):
-                child.tell({"load": {**asdict(share), "warmup": None}, "begin": begin, "first": number})
-            meter.begin(begin)
-            while meter.look(time.perf_counter()):
-                self._hear(meter, ended)
-        except KeyboardInterrupt:
-            meter.early = INTERRUPTED
-        stopped = time.perf_counter()
-        end_s = END_S + ((load.timeout_s or 0.0) + GRACE_S if load.is_open else 0.0)
-        with suppress(KeyboardInterrupt):  # a second Ctrl-C waits no longer
-            for child in self._children:
-                child.tell({"stop": True})
-            deadline = stopped + (LAG_S if meter.early else end_s)
-            while len(ended) < len(self._children) and time.perf_counter() < deadline:
-                self._hear(meter, ended)
-                meter.look(time.perf_counter())
-        if len(ended) < len(self._children) and not meter.early:
-            meter.early = "a client did not end in time"
-        meter.end(stopped, max(ended, default=0.0))
 
-    def _hear(self, meter: Meter, ended: list[float]) -> None:
-        try:
-            number, message = self._told.get(timeout=LOOK_S)
-        except Empty:
-            return
-        if message is None or "failed" in message:
-            meter.early = meter.early or self._failure(number, message)
-            ended.append(0.0)
-        elif "ended" in message:
-            ended.append(message["ended"])
-        else:
-            sent = array("d", message["sent"])
-            for due, at in zip(sent[::2], sent[1::2], strict=True):
-                meter.sent(due, at)
-            for answer in message["answers"]:
-                meter.answered(Answer(*answer))
+def measure(run: Run, report: LoadReport) -> None:
+    """Each load of the report until the last one, or until what the report finds is the end."""
+    with progress_bar() as show:
+        for load in report.loads:
+            if not report.add(run(load, partial(show, f"{load} " if report.several else ""))):
+                return
 
-    def _await_ready(self, deadline: float) -> None:
-        try:
-            number, message = self._told.get(timeout=max(0.0, deadline - time.monotonic()))
-        except Empty:
-            raise NotMeasured(f"{len(self._children)} clients were not connected within {START_S:g} s") from None
-        if message is None or "failed" in message:
-            raise NotMeasured(self._failure(number, message))
 
-    def _failure(self, number: int, message: dict[str, Any] | None) -> str:
-        if message is not None:
-            return str(message["failed"])
-        how, last = self._children[number].death()
-        return f"client {number} of {len(self._children)} died ({how}){last and f': {last}'}"
+def _run_here(client: Client, job: BenchJob, load: Load, show: Show) -> Point:
+    meter = Meter(load, show)
+    submit = job.submitter(client, load.timeout_s)
+    meter.end(*Loop(submit, meter.look).run(load.in_flight, load.arrivals(), load.timeout_s))
+    return meter.point
+
+
+def _run_in(children: Sequence[Child], told: Told, load: Load, show: Show) -> Point:
+    meter = Meter(load, show)
+    count, arrivals = len(children), load.arrivals()
+    begin = time.perf_counter() + BEGIN_S
+    ended: list[float] = []
+    early = ""
+    try:
+        for number, child in enumerate(children):  # they go on until they are told: the parent alone knows when
+            share = ((load.in_flight + number) // count, arrivals[number::count], load.timeout_s)
+            child.tell({"begin": begin, "first": number, "load": share})
+        meter.look(begin)
+        while _look(told, meter, ended):
+            pass
+    except KeyboardInterrupt:
+        early = INTERRUPTED
+    stopped = time.perf_counter()
+    end_s = END_S + ((load.timeout_s or 0.0) + GRACE_S if load.is_open else 0.0)
+    deadline = stopped + (LAG_S if early or meter.point.early else end_s)
+    with suppress(KeyboardInterrupt):  # a second Ctrl-C waits no longer
+        for child in children:
+            child.tell({"stop": True})
+        while len(ended) < count and time.perf_counter() < deadline:
+            _look(told, meter, ended)
+    if len(ended) < count:
+        early = early or "a client did not end in time"
+    meter.end(stopped, max(ended, default=0.0), early)
+    return meter.point
+
+
+def _look(told: Told, meter: Meter, ended: list[float]) -> float:
+    """With the next message, if there is one soon."""
+    message: dict[str, Any] = {}
+    with suppress(Empty):
+        message = told.get(timeout=LOOK_S)
+    if "failed" in message:
+        meter.point.early = meter.point.early or message["failed"]
+    if "failed" in message or "ended" in message:
+        ended.append(message.get("ended", 0.0))
+    answers = map(Answer._make, message.get("answers", ()))
+    return meter.look(time.perf_counter() - LAG_S, message.get("sent", ()), answers)

@@ -6,25 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pool.bench.load import Load
 from pool.errors import PoolError
-from pool.terminal import numeric
 
-__all__ = [
-    *("CPU_SHARE", "GONE", "INTERRUPTED", "Answer", "Point", "answer_of"),
-    *("limit", "most", "percentiles", "saturated"),
-]
+__all__ = ["CPU_SHARE", "GONE", "INTERRUPTED", "Answer", "NotMeasured", "Point", "answer_of", "percentiles"]
 
 GONE = "the pool went away"
 INTERRUPTED = "interrupted"
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 PACE = 0.95  # of what was due; a sender that is further behind has measured itself
-GAIN = 1.05  # less than that from more jobs in flight is no gain
 CPU_SHARE = 0.75  # of one processor: above it the threads of this process wait for each other
 
 
@@ -58,15 +52,13 @@ def answer_of(due: float, ended: float, future: "Future[Any]") -> Answer:
     timeline = getattr(future, "timeline", None)
     if timeline is None:
         return Answer(due, ended)
-    return Answer(due, ended, stages=timeline.segments(), batch_rows=timeline.batch_rows)
+    return Answer(due, ended, "", "", timeline.segments(), timeline.batch_rows)
 
 
 def percentiles(values: Sequence[float], *percents: float) -> list[float]:
     """Nearest ranks: the smallest value that at least so many percent of all do not exceed. NaN of nothing."""
-    if not len(values):
-        return [math.nan] * len(percents)
     quantiles = [max(percent / 100 - 1e-12, 0.0) for percent in percents]  # 99.9 % of 1000 is rank 999, for floats too
-    return list(map(float, np.quantile(values, quantiles, method="inverted_cdf")))
+    return list(np.quantile(values or [math.nan], quantiles, method="inverted_cdf").tolist())
 
 
 @dataclass(slots=True)
@@ -75,7 +67,7 @@ class Point:
     `last_error` has the text of the last of each.
 
     `segments_s`: of each answered job's stages, by name, all in the same order; `batch_rows`: with how many rows each
-    was run. Of an open loop: `due` jobs were meant for the time, of which `sent` were, each by one of `lags_s` too
+    was run. Of an open loop: `due` jobs were meant for the time, of which some were sent, each by one of `lags_s` too
     late. `cpu_share` of one processor was used by the process that sent most. `early`: why it ended before its time;
     empty if it did not. `unsteady`: what the warm-up found where it never became stable.
     """
@@ -89,7 +81,6 @@ class Point:
     batch_rows: Counter[int] = field(default_factory=Counter)
     cpu_share: float = 0.0
     due: int = 0
-    sent: int = 0
     lags_s: list[float] = field(default_factory=list)
     early: str = ""
     unsteady: str = ""
@@ -128,13 +119,11 @@ class Point:
     @property
     def stages(self) -> Mapping[str, Mapping[str, float]]:
         """Seconds, and the share of the time of all jobs together; in the order of time."""
-        columns: dict[str, Sequence[float]] = dict(self.segments_s)
-        if columns and self.lags_s:
-            columns = {"sent late": self.lags_s, **columns}
-        means = {name: float(np.mean(column)) for name, column in columns.items()}
+        late = {"sent late": self.lags_s} if self.segments_s and self.lags_s else {}
+        means = {name: float(np.mean(column)) for name, column in (late | self.segments_s).items()}
         whole_s = math.fsum(means.values()) or math.inf
         found = {}
-        for name, column in columns.items():
+        for name, column in (late | self.segments_s).items():
             p50_s, p99_s = percentiles(column, 50, 99)
             found[name] = {"mean_s": means[name], "p50_s": p50_s, "p99_s": p99_s, "share": means[name] / whole_s}
         return found
@@ -144,6 +133,10 @@ class Point:
         """Answers a second; of an open loop those within the timeout."""
         latest_s = (self.load.is_open and self.load.timeout_s) or math.inf
         return self._per_s(sum(latency_s <= latest_s for latency_s in self.latencies_s))
+
+    @property
+    def sent(self) -> int:
+        return len(self.lags_s)
 
     @property
     def sent_rate(self) -> float:
@@ -159,22 +152,11 @@ class Point:
         """Whether the sender of an open loop could not send as fast as it should."""
         return self.sent < PACE * self.due
 
-    @property
-    def strained(self) -> bool:
-        """Whether the figures may be those of this process rather than the pool's."""
-        return self.behind or self.cpu_share > CPU_SHARE
-
     def _per_s(self, count: int) -> float:
         return count / self.elapsed_s if self.elapsed_s else 0.0
 
     def keeps(self, bound_s: float) -> bool:
         return self.latency_s["p99"] <= bound_s and not self.sheds
-
-    def nothing(self, longer: str) -> str:
-        """Why there is no figure; empty where there is one. `longer`: what to say where nothing came."""
-        if self.latencies_s:
-            return ""
-        return f"every job failed ({', '.join(self.errors)})" if self.errors else self.early or longer
 
     def values(self, rows: int) -> dict[str, Any]:
         """For JSON, which has no NaN: what was not measured is None."""
@@ -207,22 +189,3 @@ class Point:
                 "ended_early": self.early or None,
             }
         return {**figures, "unsteady": self.unsteady or None, "stages": self.stages}
-
-
-def most(points: Sequence[Point]) -> float:
-    return max((point.goodput for point in points), default=0.0)
-
-
-def limit(points: Sequence[Point]) -> str:
-    figure = f"{numeric(most(points))}/s"
-    return f"capacity {figure}" if saturated(points) else f"no limit up to {figure}"
-
-
-def saturated(points: Sequence[Point]) -> bool:
-    """Whether one is at the capacity: it sheds load, or more jobs in flight no longer gave more answers.
-
-    Otherwise the capacity is somewhere above all of them.
-    """
-    closed = sorted((point for point in points if not point.load.is_open), key=lambda point: point.load.asked)
-    levelled = any(later.goodput < GAIN * earlier.goodput for earlier, later in pairwise(closed))
-    return levelled or any(point.sheds for point in points)

@@ -4,24 +4,24 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 
-from pool.bench.curve import drawn
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
-from pool.bench.point import CPU_SHARE, Point, most, saturated
+from pool.bench.load import BenchJob, Load
+from pool.bench.point import CPU_SHARE, Point
 from pool.errors import InvalidInput
-from pool.terminal import count_of, new_table, numeric, percent
+from pool.terminal import Curve, count_of, new_table, numeric, percent, plot
 
 __all__ = ["LoadReport", "write_csv"]
 
 CURVE_WIDTH = 100  # at most
+GAIN = 1.05  # less than that from more jobs in flight is no gain
 _ABOUT = ("model", "signature", "rows", "clients", "timeout_s", "arrivals", "seed")  # a column each, the same for all
+_SIGNS = {"p99": ("●", "red"), "p50": ("○", "cyan")}
 _PLACES = {
     "sent late": "this process, behind schedule",
     "encode": "client: checks, copies the inputs",
@@ -90,30 +90,48 @@ class LoadReport:
         return max(within, key=lambda point: point.goodput, default=None)
 
     @property
-    def title(self) -> str:
-        return f"{self.job.model} {self.job.signature}"
+    def highest(self) -> float:
+        return max((point.goodput for point in self.points), default=0.0)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether a point is at the capacity: it sheds load, or more jobs in flight no longer gave more answers.
+
+        Otherwise the capacity is somewhere above all of them.
+        """
+        rising = sorted((point.load.in_flight, point.goodput) for point in self.points)
+        levelled = any(later < GAIN * earlier for (_, earlier), (_, later) in pairwise(rising))
+        return levelled if not self.is_open else any(point.sheds for point in self.points)
+
+    @property
+    def curves(self) -> dict[str, list[tuple[float, float]]]:
+        """By the percentile: answers a second and milliseconds, of each point that was answered."""
+        answered = [point for point in self.points if point.answered]
+        return {
+            name: [(point.goodput, max(point.latency_s[name] * 1000, 1e-6)) for point in answered] for name in _SIGNS
+        }
+
+    @property
+    def axis(self) -> str:
+        return f"{'goodput' if self.is_open else 'throughput'}, answers/s"
+
+    @property
+    def limit(self) -> str:
+        return f"{'capacity' if self.saturated else 'no limit up to'} {numeric(self.highest)}/s"
 
     @property
     def about(self) -> str:
         load = self.loads[0]
-        rows = f"{count_of(self.job.rows, 'row')} a job"
-        clients = [f"{self.clients} clients"] if self.clients > 1 else []
+        each = count_of(load.jobs, "job") if load.jobs else f"{load.duration_s:g} s"
+        rows = [f"{count_of(self.job.rows, 'row')} a job", *[f"{self.clients} clients"] * (self.clients > 1)]
+        parts = ["closed loop", *rows, f"{each} each"] if self.several else [str(load), *rows]
         if self.is_open:
-            arrivals = "even arrivals" if load.seed is None else "Poisson arrivals"
-            each = f"{load.duration_s:g} s{' a rate' if self.several else ''}"
-            return ", ".join(["open loop", arrivals, rows, *clients, f"timeout {load.timeout_s:g} s", each])
-        if self.several:
-            each = f"{count_of(load.jobs, 'job')} each" if load.jobs else f"{load.duration_s:g} s each"
-            return ", ".join(["closed loop", rows, *clients, each])
-        return ", ".join([f"{load.in_flight:,} in flight", rows, *clients])
+            arrivals, timeout = "even" if load.seed is None else "Poisson", f"timeout {load.timeout_s:g} s"
+            parts = ["open loop", f"{arrivals} arrivals", *rows, timeout, each + " a rate" * self.several]
+        return ", ".join(parts)
 
     def values(self) -> dict[str, Any]:
-        about = {
-            "model": self.job.model,
-            "signature": self.job.signature,
-            "rows": self.job.rows,
-            "clients": self.clients,
-        }
+        about = {**self.job.named(), "clients": self.clients}
         points = [point.values(self.job.rows) for point in self.points]
         if not self.is_open and not self.several:
             return {**about, **points[0]}
@@ -122,32 +140,30 @@ class LoadReport:
         return {
             **about,
             "duration_s": load.duration_s,
-            "warmup_s": load.warmup.longest_s,
+            "warmup_s": load.warmup_s,
             "timeout_s": load.timeout_s,
             "p99_bound_s": self.bound_s,
             **arrivals,
             "points": points,
-            "highest_goodput" if self.is_open else "highest_jobs_per_s": most(self.points),
-            "saturated": saturated(self.points),
-            "best": None if self.best is None else self.best.load.asked,
+            "highest_goodput" if self.is_open else "highest_jobs_per_s": self.highest,
+            "saturated": self.saturated,
+            "best": None if self.best is None else self.best.load.rate or self.best.load.in_flight,
             "errors": dict(sum((point.errors for point in self.points), Counter())),
             "ended_early": self.early or None,
         }
 
     def text(self, width: int, *, curve: bool = False) -> Iterator[RenderableType]:
-        early = f", {self.early}" if self.early else ""
-        if self.is_open or self.several:
-            yield f"{self.title}: {self.about}{early}"
-        else:
-            point = self.points[0]
-            yield f"{self.title}: {self.about}\n{point.answered:,} jobs in {point.elapsed_s:.2f} s{early}"
-        yield _table(self.points, self.job.rows, asked=self.is_open or self.several)
+        first, is_table = self.points[0], self.is_open or self.several
+        counted = "" if is_table else f"\n{first.answered:,} jobs in {first.elapsed_s:.2f} s"
+        yield f"{self.job}: {self.about}{counted}{self.early and f', {self.early}'}"
+        yield _table(self.points, self.job.rows, asked=is_table)
         for point in self.points:
-            yield from _remarks(point, _where(point) if self.several else "")
-        if not self.several and self.points[0].stages:
-            yield _stage_table(self.points[0])
-        if curve and (picture := drawn(self.points, min(CURVE_WIDTH, width))):
-            yield picture
+            yield from _remarks(point, f"{_where(point)} " if self.several else "")
+        if not self.several and first.stages:
+            yield _stage_table(first)
+        if curve and self.highest:
+            curves = [Curve(name, *_SIGNS[name], points) for name, points in self.curves.items()]
+            yield plot(curves, min(CURVE_WIDTH, width), across=self.axis, up="ms", most=self.highest, mark=self.limit)
         if self.bound_s is not None:
             yield self._verdict()
 
@@ -156,23 +172,22 @@ class LoadReport:
         bound = f"p99 within {(self.bound_s or 0.0) * 1000:g} ms"
         if self.best is None:
             return f"{bound}: not even {_where(self.points[0])}"
-        asked = f"of {numeric(self.best.load.asked)}/s requested" if self.is_open else _where(self.best)
+        asked = f"of {self.best.load} requested" if self.is_open else _where(self.best)
         return f"{bound}: up to {numeric(self.best.goodput)}/s, {asked}"
 
     def nothing(self) -> str:
         """Why there is no figure; empty where there is one."""
         if any(point.answered for point in self.points):
             return ""
-        errors = [name for point in self.points for name in point.errors]
-        if errors:
+        if errors := [name for point in self.points for name in point.errors]:
             return f"every job failed ({', '.join(dict.fromkeys(errors))})"
-        if self.is_open:
-            return self.early or "no job came within the time; give a longer --duration or a higher rate"
-        return self.early or f"no job was answered within {self.loads[0].duration_s:g} s; give a longer --duration"
+        answered = f"was answered within {self.loads[0].duration_s:g} s; give a longer --duration"
+        came = "came within the time; give a longer --duration or a higher rate"
+        return self.early or f"no job {came if self.is_open else answered}"
 
 
 def _where(point: Point) -> str:
-    return f"at {numeric(point.load.asked)}/s" if point.load.is_open else f"with {point.load.in_flight:,} in flight"
+    return f"{'at' if point.load.is_open else 'with'} {point.load}"
 
 
 def _table(points: Sequence[Point], rows: int, *, asked: bool) -> Table:
@@ -182,11 +197,10 @@ def _table(points: Sequence[Point], rows: int, *, asked: bool) -> Table:
     latencies = [f">{name} ms" for name in points[0].latency_s]
     table = new_table([*(rates if asked else rates[1:]), *latencies, ">ERRORS"])
     for point in points:
+        first = [point.load.rate or point.load.in_flight] if asked else []
         sent = [point.sent_rate, point.goodput] if is_open else [point.goodput, point.goodput * rows]
-        first = numeric(point.load.rate) if is_open else f"{point.load.in_flight:,}"
-        figures = ["–" if isnan(each) else numeric(each * 1000) for each in point.latency_s.values()]
-        errors = f"{point.errors.total():,}"
-        table.add_row(*([first] if asked else []), *map(numeric, sent), *figures, errors)
+        figures = [*first, *sent, *(each * 1000 for each in point.latency_s.values()), point.errors.total()]
+        table.add_row(*map(numeric, figures))
     return table
 
 
@@ -198,16 +212,15 @@ def _stage_table(point: Point) -> Table:
     return table
 
 
-def _remarks(point: Point, where: str) -> Iterator[str]:
+def _remarks(point: Point, before: str) -> Iterator[str]:
     """What is to be known about the figures."""
-    before = f"{where} " if where else ""
     for name, number in point.errors.most_common():
         yield f"{before}{number:,} {name}, the last: {point.last_error[name]}"
     if point.unsteady:
         yield f"{before}{point.unsteady}"
     if point.behind:
         yield (
-            f"{before}{percent(point.sent_rate / point.load.asked)} of the jobs were sent: this process cannot send"
+            f"{before}{percent(point.sent_rate / point.load.rate)} of the jobs were sent: this process cannot send"
             f" faster, and its own delay is part of the latencies (p99 {numeric(point.lag_p99_s * 1000)} ms)"
         )
     elif point.cpu_share > CPU_SHARE:

@@ -86,7 +86,7 @@ def pool() -> None:
 def main(argv: list[str] | None = None) -> Any:
     """Exit status: 0 on success, 2 on a usage error or a refused configuration, 1 on failure with one line why.
 
-    `pool start` has two more, 3: no slot is left that could serve; 4: the pool broke down by a fault of its own.
+    `pool start` has two more, 3: no slot could serve, or not every model; 4: the pool broke down by a fault of its own.
     """
     open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):

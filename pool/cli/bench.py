@@ -21,7 +21,7 @@ from pool.terminal import plain_console, show
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pool.bench import BenchJob, Fleet, Load
+    from pool.bench import BenchJob, Load, Run
 
 __all__ = ["Amounts", "Duration", "bench"]
 
@@ -134,10 +134,10 @@ _TIME, _WARM = Duration(), Duration(stable=None, **{"0": 0.0})
 _COUNT, _PERCENT, _BYTES = click.IntRange(1), click.FloatRange(0, 100, min_open=True), click.IntRange(0, 1 << 24)
 _COUNT.name, _PERCENT.name, _BYTES.name, _WARM.name = "n", "percent", "bytes", "stable|time"
 _IN_FLIGHT, _RATE = ("a whole number of jobs in flight", 65_536), ("jobs a second", 100_000)
-_STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
-_MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
+_STABLE_ONLY, _MADE_ONLY = ("stability", "window", "longest_warmup"), ("shapes", "zero_data", "string_length")
 
 _DATA = "Send recorded inputs in turn: an .npz with one array per input and one job per row, or perf_analyzer's JSON."
+_SENT = "Jobs sent each second, whether or not earlier ones are answered."
 _SHARED = "Client processes that share the load, each with its own connection."
 _TIMEOUT = f"Timeout of each job. Default: {OPEN_TIMEOUT_S:g}s in an open loop, otherwise the pool's default_timeout."
 _WARMUP = "Warm up for this time, or until throughput and median latency agree in three windows in a row."
@@ -168,18 +168,15 @@ _output_options = _options(
     endpoint_option,
     click.pass_context,
 )
-_one_count = Amounts("n", *_IN_FLIGHT, whole=True)
-_in_flight_option = click.option("--in-flight", type=_one_count, default="16", help="Jobs in flight at all times.")
+_count = Amounts("n", *_IN_FLIGHT, whole=True)
+_in_flight_option = click.option("--in-flight", type=_count, default="16", help="Jobs in flight at all times.")
 _counts = Amounts("low:[high]", *_IN_FLIGHT, whole=True)
 _counts_option = click.option(
     "--in-flight", type=_counts, help="Closed loops that double from LOW to HIGH, or a list: 1,4,9."
 )
 _rates = Amounts("low:[high[:steps]]", *_RATE)
 _rates_option = click.option("--rate", type=_rates, help="Open loops from LOW to HIGH, or a list of rates: 50,100,200.")
-_one_rate = Amounts("rate", *_RATE)
-_rate_option = click.option(
-    "--rate", type=_one_rate, required=True, help="Jobs sent each second, whether or not earlier ones are answered."
-)
+_rate_option = click.option("--rate", type=Amounts("rate", *_RATE), required=True, help=_SENT)
 _jobs_option = click.option("--jobs", type=_COUNT, help="Measure this many jobs, however long they take.")
 _uniform_option = click.option(
     "--uniform", is_flag=True, help="Send at even intervals instead of random ones (Poisson)."
@@ -276,9 +273,9 @@ def compare(ctx: click.Context, /, **given: Any) -> None:
     _check(ctx, given)
     from pool.bench import compare as taken_in_turns
 
-    with _ready(given) as (client, fleet, job):
+    with _ready(given) as (client, run, job):
         counts = sorted({given["clients"], *given["in_flight"]})
-        found = taken_in_turns(client, fleet, job, counts, given["duration"], given["timeout"])
+        found = taken_in_turns(client, run, job, counts, given["duration"], given["timeout"])
     _print(found.values(), found.text(), given)
 
 
@@ -291,26 +288,27 @@ def _check(ctx: click.Context, given: dict[str, Any]) -> None:
         raise click.UsageError("--input and --input-data exclude each other: give one of them.")
     if given["input_data"] is not None and (option := _said(ctx, _MADE_ONLY)):
         raise click.UsageError(f"{option} is only for generated inputs: leave out {option} or --input-data.")
-    if given["zero_data"] and (option := _said(ctx, {"string_length": "--string-length"})):
+    if given["zero_data"] and (option := _said(ctx, ("string_length",))):
         raise click.UsageError(f"--zero-data sends empty strings: leave out --zero-data or {option}.")
     if given.get("warmup") is not None and (option := _said(ctx, _STABLE_ONLY)):
         raise click.UsageError(f"{option} is only for --warmup stable: leave out {option} or the time of --warmup.")
 
 
-def _said(ctx: click.Context, options: dict[str, str]) -> str:
+def _said(ctx: click.Context, names: Sequence[str]) -> str:
     """The first of these options that the command line has."""
-    default = ParameterSource.DEFAULT
-    return next((option for name, option in options.items() if ctx.get_parameter_source(name) is not default), "")
+    said = (each for each in ctx.command.params if ctx.get_parameter_source(each.name or "") != ParameterSource.DEFAULT)
+    return next((each.opts[0] for each in said if each.name in names), "")
 
 
 def _loads(given: dict[str, Any]) -> "list[Load]":
-    from pool.bench import Load, Warmup
+    from pool.bench import Load
 
-    warmup = Warmup(given["longest_warmup"], given["stability"] / 100, given["window"])
-    asked = "rate" if given.get("rate") else "in_flight"
+    asked, stable = "rate" if given.get("rate") else "in_flight", given["warmup"] is None
     common: dict[str, Any] = {
         "duration_s": given["duration"],
-        "warmup": warmup if given["warmup"] is None else Warmup(given["warmup"]),
+        "warmup_s": given["longest_warmup"] if stable else given["warmup"],
+        "tolerance": given["stability"] / 100 if stable else None,
+        "window_s": given["window"],
         "jobs": given.get("jobs"),
         "timeout_s": given["timeout"] or (OPEN_TIMEOUT_S if asked == "rate" else None),
         "seed": None if given.get("uniform") else given["seed"],
@@ -324,9 +322,9 @@ def _measure(given: dict[str, Any], *, several: bool = False) -> None:
 
     plot: Path | None = given.get("plot")
     draw = drawer() if plot else None  # a library that is missing is said before anything is measured
-    with _ready(given) as (_, fleet, job):
+    with _ready(given) as (_, run, job):
         report = LoadReport(job, given["clients"], _loads(given), several, given.get("p99_bound"))
-        measure(fleet, report)
+        measure(run, report)
     nothing = report.nothing()
     _print(report.values(), report.text(plain_console().width, curve=several and not plot), given)
     if draw is not None and plot is not None and not nothing:
@@ -338,20 +336,20 @@ def _measure(given: dict[str, Any], *, several: bool = False) -> None:
 
 
 @contextmanager
-def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Fleet, BenchJob]]":
+def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Run, BenchJob]]":
     """What the options ask for, after one job that has shown that the pool takes it."""
-    from pool.bench import Fleet
+    from pool.bench import connected
 
     with Client(given["endpoint"], reconnect_timeout=0.0) as client:
         job = _job(client, given)
         job.try_once(client)
-        with Fleet(client, given["clients"], given["endpoint"], job) as fleet:
-            yield client, fleet, job
+        with connected(client, given["clients"], given["endpoint"], job) as run:
+            yield client, run, job
 
 
 def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
     """Raises the pool's own error where it would, and `BadValue`."""
-    from pool.bench import BadInputs, BenchJob, Making, made_jobs, read_input_data, shapes_of
+    from pool.bench import BenchJob, made_jobs, read_input_data
     from pool.cli.signature import inputs_of
     from pool.cli.values import BadValue, read_inputs
 
@@ -365,11 +363,11 @@ def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
         if given["input_data"] is not None:
             jobs = read_input_data(given["input_data"], specs, rows)
         else:
-            making = Making(rows, given["seed"], given["zero_data"], given["string_length"], shapes_of(given["shapes"]))
-            jobs = made_jobs(read_inputs(given["inputs"], specs, sys.stdin.buffer), specs, making)
-    except BadInputs as error:
+            making = {key: given[key] for key in ("rows", "seed", "zero_data", "string_length", "shapes")}
+            jobs = made_jobs(specs, read_inputs(given["inputs"], specs, sys.stdin.buffer), **making)
+    except ValueError as error:
         raise BadValue(str(error)) from None
-    return BenchJob.of(model, name, specs, jobs)
+    return BenchJob(model, name, jobs)
 
 
 def _print(values: dict[str, Any], blocks: "Iterable[RenderableType]", given: dict[str, Any]) -> None:

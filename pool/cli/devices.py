@@ -1,10 +1,9 @@
 """`pool devices`: what there is to serve on. Needs no running pool."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
@@ -12,7 +11,17 @@ from rich.table import Table
 from pool.cli.check import slots_table
 from pool.cli.options import as_json, print_json
 from pool.cli.start import settings_of
-from pool.devices import Device, Discovery, Gpu, discover_gpus, resolve_devices, visible_gpus
+from pool.devices import (
+    DeviceList,
+    Discovery,
+    Gpu,
+    PlannedDevice,
+    PlannedDeviceList,
+    UsableGpu,
+    discover_gpus,
+    resolve_devices,
+    visible_gpus,
+)
 from pool.plan import Plan, make_plan
 from pool.terminal import Column, count_of, show, table
 
@@ -36,32 +45,39 @@ def devices(config: Path | None, as_json: bool) -> None:
     """
     discovery = discover_gpus()
     plan = None if config is None else make_plan(settings_of(config), os.environ, discovery)
-    usable = visible_gpus(discovery.gpus, os.environ.get(_LIMITS[0]), os.environ.get(_LIMITS[1])).gpus
-    auto, notes = resolve_devices("auto", discovery, os.environ)
-    cores = len(os.sched_getaffinity(0))
+    limits = {name: os.environ.get(name) for name in _LIMITS}
+    usable = visible_gpus(discovery.gpus, *limits.values()).gpus
+    found = _found(discovery, limits, usable, plan)
     if as_json:
-        print_json(_values(discovery, usable, auto, notes, cores) | _planned(plan))
+        print_json(found.to_dict())
         return
-    if discovery.gpus:
-        show(_table(_listed(discovery.gpus, usable)))
+    if found.gpus:
+        show(_table(_listed(found.gpus, usable)))
         click.echo()
-    for note in notes:
+    for note in found.notes:
         click.echo(note)
-    limit = os.environ.get(_LIMITS[0])
+    limit = limits[_LIMITS[0]]
     if limit is not None and usable:
-        click.echo(f"{_LIMITS[0]}={limit} lets a pool use {len(usable)} of {count_of(len(discovery.gpus), 'GPU')}")
-    click.echo(f"{count_of(cores, 'CPU core')} may be used")
-    labels = ", ".join(device.label for device in auto)
-    click.echo(f'devices = "auto" makes {count_of(len(auto), "slot")}: {labels}')
+        click.echo(f"{_LIMITS[0]}={limit} lets a pool use {len(usable)} of {count_of(len(found.gpus), 'GPU')}")
+    click.echo(f"{count_of(found.cpu_cores, 'CPU core')} may be used")
+    labels = ", ".join(device.label for device in found.auto)
+    click.echo(f'devices = "auto" makes {count_of(len(found.auto), "slot")}: {labels}')
     if plan is not None:
         click.echo(f"\nplan of {config}:")
         show(slots_table(plan))
 
 
-def _planned(plan: Plan | None) -> dict[str, Any]:
+def _found(
+    discovery: Discovery, limits: Mapping[str, str | None], usable: Sequence[Gpu], plan: Plan | None
+) -> DeviceList:
+    auto, notes = resolve_devices("auto", discovery, os.environ)
+    numbered = tuple(UsableGpu(number, gpu.uuid) for number, gpu in enumerate(usable))
+    cores = len(os.sched_getaffinity(0))
+    known = (discovery.gpus, discovery.reason, limits, numbered, tuple(auto), cores, tuple(notes))
     if plan is None:
-        return {}
-    return {"plan": [{**asdict(share.device), "models": list(share.models)} for share in plan.shares]}
+        return DeviceList(*known)
+    slots = (PlannedDevice(**asdict(share.device), models=share.models) for share in plan.shares)
+    return PlannedDeviceList(*known, tuple(slots))
 
 
 def _listed(gpus: Sequence[Gpu], usable: Sequence[Gpu]) -> list[tuple[str, Gpu]]:
@@ -103,17 +119,3 @@ def _memory(gpu: Gpu) -> str:
         return "–"
     used = "?" if gpu.memory_used_bytes is None else f"{gpu.memory_used_bytes / 2**30:.1f}"
     return f"{used} of {gpu.memory_bytes / 2**30:.1f} GiB"
-
-
-def _values(
-    discovery: Discovery, usable: Sequence[Gpu], auto: Sequence[Device], notes: Sequence[str], cores: int
-) -> dict[str, Any]:
-    return {
-        "gpus": [asdict(gpu) for gpu in discovery.gpus],
-        "reason": discovery.reason,
-        "environment": {name: os.environ.get(name) for name in _LIMITS},
-        "usable": [{"number": number, "uuid": gpu.uuid} for number, gpu in enumerate(usable)],
-        "auto": [asdict(device) for device in auto],
-        "cpu_cores": cores,
-        "notes": list(notes),
-    }

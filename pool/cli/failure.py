@@ -21,8 +21,8 @@ class OwnFault(PoolError):
 def exit_status(error: Exception) -> int:
     """What whoever called the command may do next.
 
-    2: the configuration is refused, and would be again; 3: no slot is left that could serve; 4: the pool broke down by
-    a fault of its own, and may be started again; 1: anything else.
+    2: the configuration is refused, and would be again; 3: no slot could serve, or not every model; 4: the pool broke
+    down by a fault of its own, and may be started again; 1: anything else.
     """
     if isinstance(error, InvalidConfig) and not isinstance(error, DevicesOccupied):
         return 2

@@ -23,10 +23,10 @@ def metrics(shipped: str | None, endpoint: str | None) -> None:
     A gateway tells the same at /metrics, and its requests. Write it to a file for node_exporter's textfile collector.
     """
     if shipped is not None:
-        text = files("pool.gateway").joinpath("dashboards", SHIPPED[shipped]).read_text(encoding="utf-8")
+        text = files("pool.gateway").joinpath("metrics", "dashboards", SHIPPED[shipped]).read_text(encoding="utf-8")
     else:
         try:
-            from pool.gateway.collector import text_of
+            from pool.gateway.metrics import text_of
         except ModuleNotFoundError as error:
             needs = "needs more than the client: pip install 'tf-worker-pool[gateway]'"
             raise InvalidConfig(f"`pool metrics` {needs} ({error})") from None

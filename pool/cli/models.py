@@ -10,6 +10,7 @@ from pool import Client
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import new_table, show
 from pool.wire.entries import is_entry
+from pool.wire.readiness import left_out
 from pool.wire.records import Model
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
@@ -41,8 +42,9 @@ def _shown(model: Model) -> RenderableType:
         title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
     for each in model.failover:
         title.append(f"  on {each.device} while {each.home} is gone", "yellow")
+    without = [Text(f"  {line}", "red") for line in left_out(model.unloadable)]
     if model.path is None:
-        return Group(title, Text("  no worker has loaded it; `pool status` says why"))
+        return Group(title, *(without or [Text("  no worker has loaded it; `pool status` says why")]))
     title.append(f"  handled by {model.handler}" if model.handler else "")
     home = model.scheduling.affinity
     if model.stateful:
@@ -63,12 +65,12 @@ def _shown(model: Model) -> RenderableType:
             table.add_row(Text(f"  {name}", "cyan") if side == "in" else "", side, tensors)
     runs = [Text(f"  {name} runs {each.rows}", "dim") for name, each in signatures]
     failed = [Text(f"  {name} failed every warm-up: {each.amiss}", "yellow") for name, each in signatures if each.amiss]
-    left_out = [Text(f"  {name} is not offered: {why}", "yellow") for name, why in model.left_out.items()]
-    return Group(title, Text(f"  {model.path}", "dim"), table, *runs, *failed, *left_out)
+    failed += [Text(f"  {name} is not offered: {why}", "yellow") for name, why in model.left_out.items()]
+    return Group(title, *without, Text(f"  {model.path}", "dim"), table, *runs, *failed)
 
 
 def _where(slots: Sequence[int], ready: Sequence[int]) -> str:
-    numbers = f"slot{'' if len(slots) == 1 else 's'} {', '.join(map(str, slots))}"
+    numbers = f"slot{'' if len(slots) == 1 else 's'} {', '.join(map(str, slots))}" if slots else "in no slot"
     if not ready:
         return f"{numbers}, not ready"
     return numbers if len(ready) == len(slots) else f"{numbers} (ready: {', '.join(map(str, ready))})"

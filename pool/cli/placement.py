@@ -1,8 +1,7 @@
 """`pool placement`: what of a model runs where."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 from rich.table import Table
@@ -12,6 +11,7 @@ from pool import Client
 from pool.cli.names import ModelName
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import count_of, new_table, show
+from pool.wire.records import PlacedNode, PlacedRule, PlacedSignature
 from pool.wire.texts import printable
 
 __all__ = ["placement"]
@@ -35,54 +35,54 @@ def placement(model: str, device: str | None, timeout: float | None, endpoint: s
     """
     with Client(endpoint, **IMPATIENT) as client:
         found = client.placement(model, timeout=timeout, device=device)
-        copies = [each for each in client.status().copies if each.model == found["model"]]
+        copies = [each for each in client.status().copies if each.model == found.model]
     if as_json:
-        print_json(found)
+        print_json(found.to_dict())
         return
     for each in copies:
         where = f"{count_of(len(each.devices), 'device')}: {', '.join(each.devices)}"
         click.echo(f"{each.model} is on {where}; {each.why}")
-    click.echo(f"{found['model']} in slot {found['slot']} ({found['device']}), which has {', '.join(found['devices'])}")
-    for name, signature in sorted(found["signatures"].items()):
+    click.echo(f"{found.model} in slot {found.slot} ({found.device}), which has {', '.join(found.devices)}")
+    for name, signature in sorted(found.signatures.items()):
         click.echo()
         _show_signature(name, signature)
-    if found["rules"]:
+    if found.rules:
         click.echo()
-        show(_rules(found["rules"]))
+        show(_rules(found.rules))
 
 
-def _show_signature(name: str, signature: Mapping[str, Any]) -> None:
-    counts = Counter(node["device"] for node in signature["nodes"])
+def _show_signature(name: str, signature: PlacedSignature) -> None:
+    counts = Counter(node.device for node in signature.nodes)
     where = ", ".join(f"{count_of(count, 'node')} on {device}" for device, count in sorted(counts.items()))
-    show(Text.assemble((name, "cyan"), f": {printable(signature['why'] or where or 'nothing runs')}"))
-    if signature["nodes"]:
-        show(_nodes(signature["nodes"]))
+    show(Text.assemble((name, "cyan"), f": {printable(signature.why or where or 'nothing runs')}"))
+    if signature.nodes:
+        show(_nodes(signature.nodes))
 
 
-def _nodes(nodes: Sequence[Mapping[str, Any]]) -> Table:
-    ruled = any(node["rule"] is not None for node in nodes)
+def _nodes(nodes: Sequence[PlacedNode]) -> Table:
+    ruled = any(node.rule is not None for node in nodes)
     table = new_table(["  DEVICE", "OP", "NODE", "FUNCTION", *([">RULE"] if ruled else [])])
     for node in nodes:
-        rule = ["–" if node["rule"] is None else str(node["rule"] + 1)] if ruled else []
-        names = (printable(node[key]) or "–" for key in ("op", "node", "function"))
-        table.add_row(f"  {node['device']}", *names, *rule)
+        rule = ["–" if node.rule is None else str(node.rule + 1)] if ruled else []
+        names = (printable(name) or "–" for name in (node.op, node.node, node.function))
+        table.add_row(f"  {node.device}", *names, *rule)
     return table
 
 
-def _rules(rules: Sequence[Mapping[str, Any]]) -> Table:
+def _rules(rules: Sequence[PlacedRule]) -> Table:
     table = new_table([">RULE", "LAYERS", "DEVICE", ">MATCHED", ">RAN", "KEPT"])
     for number, rule in enumerate(rules, 1):
-        layers = printable(rule["layers"])
-        table.add_row(str(number), layers, rule["device"], str(rule["matched"]), str(rule["ran"]), _kept(rule))
+        layers = printable(rule.layers)
+        table.add_row(str(number), layers, rule.device, str(rule.matched), str(rule.ran), _kept(rule))
     return table
 
 
-def _kept(rule: Mapping[str, Any]) -> Text:
-    if rule["kept"]:
-        return Text.assemble(("yes", "green"), _but_for(rule["absent"]))
-    if rule["kept"] is None:
+def _kept(rule: PlacedRule) -> Text:
+    if rule.kept:
+        return Text.assemble(("yes", "green"), _but_for(rule.absent))
+    if rule.kept is None:
         return Text("it has no nodes to run")
-    elsewhere = ", ".join(f"{printable(each['node'])} on {each['device']}" for each in rule["elsewhere"])
+    elsewhere = ", ".join(f"{printable(each.node)} on {each.device}" for each in rule.elsewhere)
     return Text(f"no: {elsewhere or 'none of its nodes ran'}", "red")
 
 

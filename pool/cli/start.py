@@ -7,7 +7,7 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pool.endpoint import check_free, default_endpoint, ipc_path
 from pool.errors import PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
-from pool.serve import BrokeDown, Service, SlotLog, has_terminal
+from pool.serve import BrokeDown, Service, SlotLog, has_terminal, without
 from pool.systemd import Notifier
 from pool.wire.codec import packed
 
@@ -68,8 +68,8 @@ def _serve(config: Path | None, name: str | None) -> None:
     plan = make_plan(settings, os.environ)
     _announce(plan)
 
-    def on_ready(serving: int, slots: int) -> None:
-        _tell_ready(plan, serving, slots)
+    def on_ready(serving: int, slots: int, unloadable: Sequence[str]) -> None:
+        _tell_ready(plan, serving, slots, unloadable)
         if _serves_demo(plan.settings):
             log.info("next, in another terminal: %s", _next_command(name), extra=about("next_command"))
 
@@ -91,9 +91,11 @@ def failed(error: Exception) -> int:
     return exit_status(error)
 
 
-def _tell_ready(plan: Plan, serving: int, slots: int) -> None:
-    extra = about("ready", serving=serving, slots=slots, endpoint=plan.endpoint)
-    log.info("ready: %d of %d slots serve at %s", serving, slots, plan.endpoint, extra=extra)
+def _tell_ready(plan: Plan, serving: int, slots: int, unloadable: Sequence[str]) -> None:
+    extra = about("ready", serving=serving, slots=slots, endpoint=plan.endpoint, unloadable=unloadable or None)
+    why = "; `pool status` says why" if unloadable else ""
+    text, level = "ready: %d of %d slots serve at %s%s%s", logging.WARNING if unloadable else logging.INFO
+    log.log(level, text, serving, slots, plan.endpoint, without(unloadable), why, extra=extra)
 
 
 def _tell_stopped(stopped: PoolStopped | BrokeDown) -> None:
@@ -195,9 +197,13 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     plan = make_plan(settings, os.environ)
     _announce(plan)
 
-    def on_ready(serving: int, slots: int) -> None:
-        _tell_ready(plan, serving, slots)
-        ready = {"endpoint": plan.endpoint, "stop_within_s": plan.policy.longest_stop_s}
+    def on_ready(serving: int, slots: int, unloadable: Sequence[str]) -> None:
+        _tell_ready(plan, serving, slots, unloadable)
+        ready = {
+            "endpoint": plan.endpoint,
+            "stop_within_s": plan.policy.longest_stop_s,
+            "unloadable": list(unloadable),
+        }
         with contextlib.suppress(OSError):  # the program died just now; the service sees the link close
             link.sendall(packed(ready))
 

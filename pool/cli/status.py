@@ -16,6 +16,7 @@ from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import Column, count_of, gibibytes, plain_console, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
+from pool.wire.readiness import left_out
 from pool.wire.records import Failover, Gateway, Slot, Status
 
 __all__ = ["status"]
@@ -77,7 +78,11 @@ def _all(found: Status) -> Group:
         if process.reason:
             died = Text.assemble(f"\ngateway {process.number} is ", styled_state(process.state), f": {process.reason}")
             parts.append(died)
-    notes = *_failovers(found.failover, found.slots), *model_notes(found.models)
+    notes = (
+        *left_out(found.unloadable),
+        *_failovers(found.failover, found.slots),
+        *model_notes(found.models),
+    )
     return Group(*parts, *(Text(f"\n{note}") for note in notes))
 
 

@@ -9,7 +9,17 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pool.client.client import Client
-    from pool.wire.records import Changes, JobHistory, LogLines, Metrics, Model, Recent, SlotHistory, Status
+    from pool.wire.records import (
+        Changes,
+        JobHistory,
+        LogLines,
+        Metrics,
+        Model,
+        Placement,
+        Recent,
+        SlotHistory,
+        Status,
+    )
 
 from pool.client.questions import TIMEOUT_S, OnWait
 from pool.client.request import ReplicaOptions
@@ -91,7 +101,7 @@ class AsyncQuestions:
 
     async def placement(
         self, model: str, *, timeout: float | None = None, device: str | int | None = None
-    ) -> dict[str, Any]:
+    ) -> "Placement":
         return await asyncio.to_thread(self._client.placement, model, timeout=timeout, device=device)
 
     @overload

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pool.client.connection import Connection
+    from pool.wire.records import Placement
 
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
@@ -124,10 +125,10 @@ class Client(Replicas):
         rows, payload = encode_call(model, inputs, connection.shared_memory)
         return connection.run(request, rows, payload, began, patient=block)  # type: ignore[no-any-return]
 
-    def placement(self, model: str, *, timeout: float | None = None, device: str | int | None = None) -> dict[str, Any]:
-        """On which device each node of a model runs: what `pool placement --json` prints. `device` chooses a worker.
+    def placement(self, model: str, *, timeout: float | None = None, device: str | int | None = None) -> "Placement":
+        """On which device each node of a model runs: what `pool placement` shows. `device` chooses a worker.
 
-        The worker runs each stateless signature once more, traced, as a job like others. See `pool.client.placement`.
+        The worker runs each stateless signature once more, traced, as a job like others.
         """
         future = self.submit(model, {}, signature=PLACEMENT, timeout=timeout, device=device)
         try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,8 @@ def start(
     a temporary folder unless the configuration names an endpoint. It ends with the block, and with this process,
     whatever ends that. `ready_timeout`: seconds. `quiet`: its log is shown only when it fails; meanwhile the last few
     MiB are beside its socket, in the file `log`. When it does not come up it raises `InvalidConfig`,
-    `DeadlineExceeded` or `PoolUnreachable`, with what the pool said.
+    `DeadlineExceeded` or `PoolUnreachable`, with what the pool said. Of models that could not be loaded, where others
+    are served, it warns.
     """
     if not isinstance(config, str | os.PathLike | Mapping | NoneType):
         raise TypeError(f"config is {config!r:.80}; give a path, a mapping, or None for the demo model")
@@ -125,6 +127,9 @@ class EmbeddedPool(Client):
                     for told in unpacker:
                         if "endpoint" in told:
                             self._stop_within_s = float(told["stop_within_s"])
+                            if unloadable := told["unloadable"]:
+                                text = f"the pool could not load model {', '.join(unloadable)}; status() says why"
+                                warnings.warn(text, RuntimeWarning, stacklevel=4)
                             return str(told["endpoint"])
                         show(told["doing"])
         except TimeoutError:

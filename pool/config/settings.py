@@ -98,7 +98,7 @@ class PoolSection(Section):
     devices: PoolDevices = "auto"
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
-    ready: Literal["all", "any"] = "all"
+    ready: Literal["all", "any", "strict"] = "all"
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False

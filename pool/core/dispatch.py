@@ -534,7 +534,8 @@ class Dispatch:
             surely_s = 0.0
         cut = microbatches > 1 or padded != rows or jobs > 1 or first.rows != first.job.rows
         self._batches += 1
-        lane, versions = slot.idle_lanes.pop(), slot.versions
+        lane = slot.idle_lanes.pop()
+        versions = slot.versions
         batch = Batch(
             self._batches,
             key,

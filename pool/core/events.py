@@ -29,6 +29,7 @@ __all__ = [
     "SpawnHeld",
     "Spoiled",
     "Start",
+    "StartFailed",
     "StopAsked",
     "Tick",
     "WorkerBeat",
@@ -92,6 +93,11 @@ class StopAsked:
     """Drain and stop; asked a second time, stop without draining."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed(StopAsked):
+    """Only another start can serve what is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,7 @@ class Machine:
             case told.WorkerExited():
                 self._worker_exited(event, now)
                 if event.death.other_release and self.fleet.only_restart_helps():
-                    self.fleet.gave_up = True
-                    self._stop_asked(told.StopAsked(event.death.text), now)
+                    self._stop_asked(told.StartFailed(f"no slot is left that could serve: {event.death.text}"), now)
             case told.StopAsked():
                 self._stop_asked(event, now)
             case told.PolicyChanged(policy):
@@ -229,13 +228,14 @@ class Machine:
     def _await(self, models: frozenset[str]) -> None:
         self.fleet.awaited = frozenset() if self.fleet.stopping else models
         self._note_leaving()
+        self.fleet.announce()
 
     def _note_leaving(self) -> None:
-        """One that changes its slot may be planned in none for a moment."""
+        """One that changes its slot may be planned in none for a moment. What cannot be loaded keeps its name."""
         coming = {name for slot in self.fleet.slots for name in slot.planned} | self.fleet.awaited
         for name, model in self.backlog.models.items():
             model.leaving = name not in coming
-        self._leaving = self.backlog.models.keys() - coming
+        self._leaving = self.backlog.models.keys() - coming - self.policy.unloadable.keys()
 
     def _forget_models(self) -> None:
         """Models that no slot has any more, once their last job is answered."""
@@ -552,6 +552,7 @@ class Machine:
         if self.fleet.stopping:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
+        self.fleet.gave_up = isinstance(event, told.StartFailed)
         self.fleet.stop(event.reason, now)
         self._await(frozenset())
         self.backlog.emptied = True  # some models are from the start

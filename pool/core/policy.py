@@ -79,6 +79,7 @@ class Policy:
     recycle_bytes: int | None = None
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
     versions: Mapping[str, Versions] = field(default_factory=dict)  # of models of which several are served at once
+    unloadable: Mapping[str, str] = field(default_factory=dict)  # models that no slot has for this reason
 
     def model(self, name: str) -> ModelPolicy:
         return self.models.get(name, ModelPolicy())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Fleet
-from pool.core.queue import Line, Model
+from pool.core.queue import Line, Model, gone
 from pool.core.versions import unserved
 from pool.wire.faults import Fault
 
@@ -37,8 +37,9 @@ class Prospects:
     def lost(self, line: Line) -> JobFailed:
         """What the jobs of a line that no slot will ever run are told."""
         holders = self._dispatch.holders(line)
-        if not holders and line.model.leaving and not self._fleet.stopping:
-            return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is no longer served")
+        name, policy = line.model.name, self._fleet.policy
+        if (name in policy.unloadable or (not holders and line.model.leaving)) and not self._fleet.stopping:
+            return gone(name, policy)
         if not holders and line.version is not None and not self._fleet.stopping:
             return self.unserved(line.model.name, line.device, line.version)
         why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)

@@ -12,6 +12,7 @@ from pool.devices.claims import Claims
 from pool.devices.cores import core_list, share_cores, written
 from pool.devices.discovery import Discovery, Gpu, discover_gpus
 from pool.devices.gpu_monitor import GpuMonitor
+from pool.devices.listing import DeviceList, PlannedDevice, PlannedDeviceList, UsableGpu
 from pool.devices.nvml import Reading
 from pool.devices.resolve import (
     Device,
@@ -27,11 +28,15 @@ from pool.devices.visible import VisibleGpus, visible_gpus
 __all__ = [
     "Claims",
     "Device",
+    "DeviceList",
     "Discovery",
     "Entry",
     "Gpu",
     "GpuMonitor",
+    "PlannedDevice",
+    "PlannedDeviceList",
     "Reading",
+    "UsableGpu",
     "VisibleGpus",
     "WantedDevices",
     "core_list",

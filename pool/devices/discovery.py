@@ -13,11 +13,12 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from pool.devices.nvml import NoNvml, close_nvml, occupancy_of, open_nvml
+from pool.wire.codec import Record
 
 __all__ = ["Discovery", "Gpu", "discover_gpus", "say_gpus"]
 
@@ -26,7 +27,7 @@ END_S = 0.5  # a killed process ends in milliseconds; longer only where the driv
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Record):
     """`index`: its place in PCI order, from 0; -1 for a MIG instance, which is known by its uuid alone.
 
     `memory_bytes` and `memory_used_bytes` are None where the driver does not tell (MIG, unified memory).
@@ -97,7 +98,7 @@ def discover_gpus(module: ModuleType | None = None) -> Discovery:
 def say_gpus() -> None:
     """What the other process does."""
     found = _asked(None)
-    print(json.dumps(([asdict(gpu) for gpu in found.gpus], found.reason, found.driver, found.cuda)))  # noqa: T201
+    print(json.dumps(([gpu.to_dict() for gpu in found.gpus], found.reason, found.driver, found.cuda)))  # noqa: T201
 
 
 def _told(instances: list[dict[str, Any]] | None, **gpu: Any) -> Gpu:

@@ -11,6 +11,7 @@ from typing import Literal
 from pool.devices.discovery import Discovery, Gpu
 from pool.devices.visible import VisibleGpus, instance_of, visible_gpus
 from pool.errors import InvalidConfig
+from pool.wire.codec import Record
 
 __all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices", "slot_names", "used_devices"]
 
@@ -23,7 +24,7 @@ CPU_SLOTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(Record):
     """What one slot is bound to: the CPU, a GPU, or a group of GPUs that one worker sees together.
 
     `uuids`: for CUDA_VISIBLE_DEVICES, in order; empty for the CPU. `label`: "gpu:0", "gpu:0+1", "cpu:1".

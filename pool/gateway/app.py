@@ -1,9 +1,10 @@
 """What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
 
-    admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
-    answer  decompressed ──► the protocol of the path ──► compressed
+admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
+answer  decompressed ──► the protocol of the path ──► compressed
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from pool.gateway.callers import Caller, Callers
 from pool.gateway.codes import retry_after
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
-from pool.gateway.request_counts import ROUTES
+from pool.gateway.metrics import ROUTES
 
 __all__ = ["Application", "Spoken"]
 
@@ -38,7 +39,10 @@ class Spoken(Protocol):
 
 
 class Application:
-    """`protocols`: by the first part of the path. `count`: is told of each response its route, status and seconds."""
+    """`protocols`: by the first part of the path.
+
+    `count`: is told of each response its route, its status and, unless it is a refusal, the seconds that it took.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Application:
         hosts: Hosts,
         protocols: Mapping[str, Spoken],
         limits: Limits,
-        count: Callable[[str, int, float], None] = lambda _route, _status, _seconds: None,
+        count: Callable[[str, int, float | None], None] = lambda _route, _status, _seconds: None,
     ) -> None:
         self._callers = callers
         self._hosts = hosts
@@ -60,9 +64,12 @@ class Application:
         if request.path in OPEN:
             return None
         caller = self._callers.of(request)
-        if caller.is_bound and request.path.startswith(("/v1/models/", "/v2/models/")):
-            name = request.segments()[2]
-            caller.check_model(name.partition(":")[0] if request.path.startswith("/v1") else name)
+        if caller.is_bound:
+            match request.segments():  # as the protocols read them: a path may say `models` in several ways
+                case ["v1", "models", name, *_]:
+                    caller.check_model(name.partition(":")[0])
+                case ["v2", "models", name, *_] | ["v2", "repository", "models", name, *_]:
+                    caller.check_model(name)
         return caller
 
     def place(self, caller: Caller | None, size_bytes: int) -> NDArray[np.uint8]:
@@ -73,7 +80,6 @@ class Application:
 
     async def answer(self, request: Request, caller: Caller | None) -> Response:
         began = time.monotonic()
-        status = 499  # as nginx has it for who has hung up
         try:
             protocol = self._protocols.get(request.path[1:].partition("/")[0])
             if protocol is None:
@@ -81,15 +87,14 @@ class Application:
             await decompressed(request, self._limits.body_bytes)
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
-            status = response.status
-            if (accepted := request.headers.get("accept-encoding")) is not None:
+            accepted = request.headers.get("accept-encoding")
+            if accepted is not None and _may_shrink(request, response.status):
                 response = await compressed(response, accepted)
-            return response
-        except Refused as refused:
-            status = refused.status
+        except asyncio.CancelledError:  # who has hung up; nginx has this status for that
+            self._count(_route(request.path), 499, time.monotonic() - began)
             raise
-        finally:
-            self._count(_route(request.path), status, time.monotonic() - began)
+        self._count(_route(request.path), response.status, time.monotonic() - began)
+        return response
 
     async def _asked(self, protocol: Spoken, request: Request, caller: Caller | None) -> Response:
         if caller is None:
@@ -112,11 +117,17 @@ class Application:
             raise Refused(413, f"the request has {size_bytes} bytes of JSON; at most {most} are read")
 
     def refuse(self, request: Request | None, refused: Refused) -> Response:
-        del request  # both protocols say it alike
+        """Both protocols say it alike."""
+        self._count("other" if request is None else _route(request.path), refused.status, None)
         headers = [JSON, *retry_after(refused)]
         if refused.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))
         return Response(refused.status, headers, (json_text.write({"error": refused.text}),))
+
+
+def _may_shrink(request: Request, status: int) -> bool:
+    """tritonclient's asyncio client asks for gzip each time, and can read it in the answers of jobs alone."""
+    return not request.path.startswith("/v2") or (status == 200 and request.path.endswith("/infer"))
 
 
 def _route(path: str) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 from pool.gateway.app import Application, Spoken
 from pool.gateway.callers import Callers
-from pool.gateway.exposition import PATHS, Exposition
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
 from pool.gateway.inference import Inference
-from pool.gateway.request_counts import RequestCounts
+from pool.gateway.metrics import PATHS, Exposition, RequestCounts
 from pool.gateway.serving import Serving
 from pool.wire.gateway import GatewaySettings
 

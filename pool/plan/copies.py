@@ -67,7 +67,7 @@ def fill(
 
 def why_no_more(model: ModelDemand, slots: Collection[int], devices: Sequence[Device], empty: Collection[int]) -> str:
     """Why a model has no more copies than it has. `empty`: the slots that have no model."""
-    if model.devices == "all" or len(slots) == len(devices):
+    if len(slots) == len(devices):
         return "it is on every device"
     if model.devices != "auto":
         return "its `devices` name these"

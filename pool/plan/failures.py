@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from pool.core.actions import SlotChanged
-from pool.core.fleet import SlotState
+from pool.core.events import Death
 from pool.plan.plan import Plan
 from pool.plan.rollout import Refused, settings_of
 from pool.plan.versions import Served
@@ -17,8 +16,10 @@ __all__ = ["failure_of", "nowhere", "unloadable"]
 UNLOADED = "a worker could not load it"
 
 
-def failure_of(refused: Refused, plan: Plan) -> Failure:
+def failure_of(refused: Refused, plan: Plan, left_out: Collection[str] = ()) -> Failure:
     """What did not come up in one slot is not to be in any: that of the model that the worker has named.
+
+    `left_out`: what slots were without before, because they could not load it.
 
     If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before: unless
     the worker has named one of them, they are to blame only where nothing else was new.
@@ -42,6 +43,7 @@ def failure_of(refused: Refused, plan: Plan) -> Failure:
     guilty = new if named is None else {named}
     there = told.keys() & before.keys()
     versions = {name for name in there if told[name].version is not None and told[name].path != before[name].path}
+    versions |= {name for name in told.keys() - there if told[name].version is not None and name in left_out}
     entries = [each.path for each in plan.models if each.name in guilty and is_entry(each.name)]
     # Whether a model changed by itself, or by what is every model's, is not told by what the worker had.
     all_of_it = more and (named is None or named in there - versions)
@@ -49,15 +51,27 @@ def failure_of(refused: Refused, plan: Plan) -> Failure:
     return Failure(UNLOADED, None if all_of_it else _models(guilty), broken)
 
 
-def unloadable(change: SlotChanged, welcome: Welcome, plan: Plan) -> Failure | None:
-    """Of a slot that has not served yet: the version that makes its worker useless for all that it has, if one does."""
-    death = change.death
-    if change.state is not SlotState.FATAL or death is None or not death.unloadable:
+def unloadable(slot: int, death: Death, welcome: Welcome, plan: Plan) -> Failure | None:
+    """Of a slot that has not served yet: the model that makes its worker useless for all that it was told of.
+
+    A version goes where its model has another. What else cannot be loaded leaves this slot alone: the same model may
+    be served by others. The last of all that the pool has stays, so that the pool ends with what its worker said.
+    """
+    told = next((each for each in welcome.models if each.name == death.blamed), None)
+    if told is None or death.restartable:
         return None
-    paths = {each.path for each in plan.models}  # of several slots with it the first one has told
-    told = [each.path for each in welcome.models if each.name == death.blamed and each.path in paths]
-    broken = _served(plan, told)
-    return Failure(UNLOADED, {model for model, _ in broken}, broken) if broken else None
+    model = plan.model(told.name)
+    if model is None or model.path != told.path or told.name not in plan.shares[slot].models:
+        return None  # of several slots with it the first one has told
+    name = model_of(told.name)
+    broken = _served(plan, [told.path]) if death.unloadable else ()
+    others = {*plan.world.found.get(name, ())} - {served for _, served in broken}
+    if broken and others:
+        return Failure(UNLOADED, {name}, broken)
+    if not any({*share.models} - ({told.name} if each == slot else set()) for each, share in enumerate(plan.shares)):
+        return None
+    why = death.text.partition(f"model {told.name}: ")[2] or death.text
+    return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: why}})
 
 
 def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> Failure | None:

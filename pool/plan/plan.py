@@ -100,6 +100,8 @@ class Plan:
             demand = self.homes[section.name].demand
             stateful = section.replicas == section.devices == "auto" and demand.replicas is not None
             why = "it keeps state" if stateful else why_no_more(demand, slots, devices, empty)
+            if left_out := self.world.unloadable.get(section.name):
+                why = f"it could not be loaded in slot {', '.join(map(str, sorted(left_out)))}"
             found.append({"model": section.name, "devices": [devices[slot].label for slot in slots], "why": why})
         return found
 

@@ -20,8 +20,8 @@ from pool.plan.footprints import Sizes, find_size
 from pool.plan.placement import ModelDemand, place
 from pool.plan.plan import Plan
 from pool.plan.shares import ModelShare, Share, refusals, share_out
-from pool.plan.versions import Found, Selection, choose, older, select
-from pool.plan.world import Here, Home, World
+from pool.plan.versions import Found, Selection, choose, files_of, older, select
+from pool.plan.world import Here, Home, Unloadable, World
 from pool.processes import cpu_share
 from pool.wire.entries import model_of
 from pool.wire.independence import Batching
@@ -62,7 +62,8 @@ def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery 
     newest = [model for model in settings.model if model.versions == "newest" and found[model.name]]
     others = {model.name: older(model.path, found[model.name][-1]) for model in newest}
     found = {name: (*others.get(name, ()), *several) for name, several in found.items()}
-    return with_sizes(World(here=here, settings=settings, found=found))
+    files = {model.name: files_of(model, found[model.name]) for model in settings.model}
+    return with_sizes(World(here=here, settings=settings, found=found, files=files))
 
 
 def choose_all(settings: "Settings", known: Found | None = None) -> Found:
@@ -165,6 +166,9 @@ def _plan(world: World, selection: Selection) -> Plan:
     if world.slots and tuple(each.device for each in shares) != world.slots:
         raise OtherSlots("the slots would change")
     shares, failovers, stays = fail_over(world, homes.values(), placed, share) if world.lost else (shares, (), ())
+    shares = _loadable(shares, world.unloadable)
+    nowhere = world.unloadable.keys() & (set(names) - {name for each in shares for name in each.models})
+    unloadable = {name: next(iter(world.unloadable[name].values())) for name in nowhere}
     cpu = [each.device.kind == "cpu" for each in shares]
     bound = iter(share_cores(sum(cpu), settings.pool.cpu_affinity, here.cores))
     return Plan(
@@ -175,9 +179,17 @@ def _plan(world: World, selection: Selection) -> Plan:
         models=tuple(_told(model, here.state, selection) for model in settings.model),
         cpu_share=cpu_share(len(here.cores), sum(cpu)),
         cores=tuple(next(bound) if one else () for one in cpu),
-        policy=_policy(settings, selection.versions),
+        policy=_policy(settings, selection.versions, unloadable),
         failovers=failovers,
         stays=stays,
+    )
+
+
+def _loadable(shares: Sequence[Share], unloadable: Unloadable) -> tuple[Share, ...]:
+    """Each slot without what its worker could not load, which keeps its place there."""
+    return tuple(
+        replace(share, models=tuple(name for name in share.models if slot not in unloadable.get(name, {})))
+        for slot, share in enumerate(shares)
     )
 
 
@@ -325,7 +337,7 @@ def _told(model: "ModelSection", state: Path | None, selection: Selection) -> Mo
     )
 
 
-def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
+def _policy(settings: "Settings", versions: Mapping[str, Versions], unloadable: Mapping[str, str]) -> Policy:
     health, queue, restart, recycle = settings.health, settings.queue, settings.restart, settings.recycle
     # Where the configuration leaves it open, ten heartbeats, and long enough for a machine that is busy otherwise.
     silent_after_s = max(10.0, 10 * health.heartbeat) if isinstance(health.silent_after, str) else health.silent_after
@@ -347,13 +359,14 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
         silent_after_s=silent_after_s,
         hung_after_s=None if health.hung_after == "auto" else health.hung_after,
         drain_timeout_s=settings.pool.drain_timeout,
-        ready_needs_all=settings.pool.ready == "all",
+        ready_needs_all=settings.pool.ready != "any",
         min_ready=settings.pool.min_ready,
         standby=settings.pool.standby,
         recycle_age_s=recycle.age,
         recycle_jobs=recycle.jobs,
         recycle_bytes=recycle.host_memory,
         versions=versions,
+        unloadable=unloadable,
         models={
             model.name: ModelPolicy(
                 batching=Batching(model.batching),

@@ -16,7 +16,7 @@ from typing import Any
 from pool.clock import Alarm
 from pool.core import Machine
 from pool.core.actions import SlotChanged, WorkerChanged
-from pool.core.events import Event, ModelsAwaited, PolicyChanged
+from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, StartFailed
 from pool.core.fleet import Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
@@ -138,6 +138,28 @@ class Reconciler:
         shut = {slot.number for slot in slots if slot.planned and slot.state in (SlotState.FATAL, SlotState.STOPPED)}
         self._learn(replace(self._world, lost=lost, shut=frozenset(shut)))
 
+    def died(self, slot: int, incarnation: int, death: Death) -> None:
+        """A worker is gone. Comes before the core hears of it, so that jobs of the slot's other models wait for them.
+
+        Where it could not load a model, and its slot has not served yet, the slot starts without that one.
+        """
+        here = self._fleet.current(slot, incarnation)
+        asked = self._rollout.left  # of which it is known what they go back to
+        if here is None or here.state is not SlotState.LOADING or slot not in self._starting:
+            return
+        if slot in asked or slot in self._rollout.again:
+            return
+        if self._fleet.stopping or (failure := unloadable(slot, death, self.welcome(slot), self.plan)) is None:
+            return
+        if failure.unloadable and self.plan.settings.pool.ready == "strict" and not self.has_served:
+            self._feed(StartFailed(f'{death.text} ([pool] ready = "strict")'))
+            return
+        self._good = self._good.without(failure)  # it has never come up
+        self._failed(failure, self._world.without(failure))
+        self._rollout.at_once(self._starting - {*asked})
+        self._starting = {each for each in self._starting if self.plan.shares[each].models}
+        self._turn.soon()
+
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state; or a worker beside the one that serves, if a replacement has failed."""
         is_up = change.state is SlotState.READY
@@ -146,9 +168,6 @@ class Reconciler:
                 return
         elif is_up:
             self._starting.discard(change.slot)
-        elif change.slot in self._starting and (failure := unloadable(change, self.welcome(change.slot), self.plan)):
-            self._good = self._good.without(failure)  # it has never come up
-            self._failed(failure, self._world.without(failure))
         self._rollout.changed(change)
         if is_up:
             self._learn(replace(self._world.served(change.slot, self.plan), stateful=self._stateful(change.slot)))
@@ -207,7 +226,7 @@ class Reconciler:
     def tend(self) -> None:
         refused = self._rollout.take_refused()
         if refused is not None:
-            self._failed(failure_of(refused, self.plan), self._good)
+            self._failed(failure_of(refused, self.plan, self._good.unloadable), self._good)
             self._turn.soon()  # what follows is decided by what there is then
         for outcome in self._requests.tend(self._world):
             self._settle(outcome)
@@ -239,8 +258,14 @@ class Reconciler:
         away = [{"model": each.model, "home": each.home.label, "device": each.at.label} for each in self.plan.failovers]
         versions = {"broken": sorted(self._world.broken), "troubles": dict(self._watch.troubles)}
         failover = {"away": away, "stays": list(self.plan.stays)}
+        left_out = [
+            {"model": name, "slot": slot, "why": why}
+            for name, slots in self._world.unloadable.items()
+            for slot, why in sorted(slots.items())
+        ]
         return {
             "rolling_update": update,
+            "unloadable": left_out,
             "versions": versions,
             "failover": failover,
             "copies": self.plan.copies(),
@@ -262,7 +287,8 @@ class Reconciler:
             self._finish_by = time.monotonic() + self.plan.policy.drain_timeout_s
         slots = self._rollout.begin(self._welcomes(), back=not requested)
         # Whatever becomes of one of them, jobs of its models wait for it.
-        awaited = {name for slot in self._rollout.left for name in self.plan.shares[slot].models}
+        waiting = (*self._rollout.left, *self._rollout.again)
+        awaited = {name for slot in waiting for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(awaited)))
         self._turn.soon()
         return slots
@@ -304,6 +330,10 @@ class Reconciler:
         former, before = self.plan, self._world
         if self._fleet.stopping:
             return
+        for name, slots in failure.unloadable.items():
+            for slot, why in slots.items():
+                extra = about("model_unloadable", model=name, slot=slot, reason=why)
+                log.warning("slot %d is without model %s, which could not be loaded: %s", slot, name, why, extra=extra)
         self._watch.failed(failure.broken)
         self._world = before.failed(failure)
         worlds = [each for each in self._world.instead(failure.models, good) if not each.wants_as(before)]

@@ -19,6 +19,7 @@ from pool.plan.plan import Plan
 from pool.plan.planning import OtherSlots, choose_all, with_sizes
 from pool.plan.planning import plan as planned
 from pool.plan.reading import Reading
+from pool.plan.versions import files_of
 from pool.plan.world import World
 from pool.wire.entries import is_entry
 from pool.wire.signatures import Refused
@@ -128,6 +129,7 @@ def grant(request: Request, source: Source, world: World) -> Granted:
         else {name: each for name, each in world.found.items() if name != request.model}
     )
     wanted = replace(world, settings=settings, loaded=loaded, found=choose_all(settings, known), up=frozenset())
+    wanted = _trying(request, world, wanted)
     wanted = with_sizes(replace(wanted, unfit={}, broken={}, may_move=bool(places)))
     try:
         last = first = planned(wanted)
@@ -141,6 +143,18 @@ def grant(request: Request, source: Source, world: World) -> Granted:
     if homeless := list(_homeless(world, first)):
         raise InvalidConfig("\n".join(homeless))
     return Granted(first, (*changes, *_versions(world, last)))
+
+
+def _trying(request: Request, world: World, wanted: World) -> World:
+    """What slots are without is tried again if it may load now: no worker that serves is to make way in vain."""
+    models = {model.name: model for model in wanted.settings.model}
+    asked = models if request == RELOAD else models.keys() & {request.model}
+    files = {**world.files, **{name: files_of(models[name], wanted.found[name]) for name in asked}}
+    same = models.keys() - asked
+    if request == RELOAD:
+        former = {model.name: (model, world.files.get(model.name)) for model in world.settings.model}
+        same |= {name for name, model in models.items() if former.get(name) == (model, files[name])}
+    return replace(wanted.trying_again(world, same), files=files)
 
 
 def _wanted(request: Request, source: Source, world: World) -> "tuple[Settings, Mapping[str, ModelSection]]":

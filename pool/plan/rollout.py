@@ -62,7 +62,8 @@ class Rollout:
         self._wanted = list(welcomes)
         self._left: list[int] = []
         self._turn: _Turn | None = None
-        self._undo: int | None = None
+        self.again: list[int] = []
+        """Slots that are about to start again, outside their turn: their last workers were told something else."""
         self._failure = ""
         self._refused: Refused | None = None
 
@@ -102,6 +103,14 @@ class Rollout:
             self._turn = turn
         return sorted(self._left)
 
+    def at_once(self, slots: Collection[int]) -> None:
+        """These serve nothing yet, so they have no turn to wait for, and nothing to go back to."""
+        for slot in set(slots) & set(self._left):
+            self._left.remove(slot)
+            self._given[slot] = self._wanted[slot]
+            if slot not in self.again:
+                self.again.append(slot)
+
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state, or its replacement has failed."""
         turn = self._turn
@@ -111,14 +120,15 @@ class Rollout:
         if isinstance(change, WorkerChanged):
             if is_new:
                 if self._fleet.slots[turn.slot].worker.incarnation > change.incarnation:
-                    self._undo = turn.slot  # who sat there died meanwhile, and the next one was told the new settings
+                    # Who sat there died meanwhile, and the next one was told the new settings.
+                    self.again.append(turn.slot)
                 self._fail(turn, change)
         elif change.state is SlotState.STOPPED or (change.state is SlotState.READY and is_new):
             self._turn = None  # one that was drained has the new settings with its next worker
             if not self._left:
                 log.info("every slot has the new settings", extra=about("rolling_update_done"))
         elif change.state is SlotState.FATAL or (change.state is SlotState.BACKOFF and is_new):
-            self._undo = turn.slot
+            self.again.append(turn.slot)
             self._fail(turn, change)
 
     def _fail(self, turn: _Turn, change: SlotChanged | WorkerChanged) -> None:
@@ -140,7 +150,7 @@ class Rollout:
     @property
     def is_under_way(self) -> bool:
         """Whether a slot is still to have the new settings, or its former ones again; or it is to be decided which."""
-        return self._undo is not None or self._turn is not None or bool(self._left) or self._refused is not None
+        return bool(self.again or self._left) or self._turn is not None or self._refused is not None
 
     def plans(self) -> Iterator[SlotPlanned]:
         """Which models slots are to have; the core is to be told before it welcomes another worker."""
@@ -150,7 +160,7 @@ class Rollout:
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""
-        return self._undo is not None or (self.awaits_jobs and not self._waits())
+        return bool(self.again) or (self.awaits_jobs and not self._waits())
 
     @property
     def awaits_jobs(self) -> bool:
@@ -164,9 +174,10 @@ class Rollout:
     def tend(self) -> Iterator[RestartAsked | SlotPlanned]:
         """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
         yield from self.plans()
-        if self._undo is not None:
-            slot, self._undo = self._undo, None
-            if self._fleet.replacements.cannot_restart(slot) is None:
+        while self.again:
+            slot = self.again.pop(0)
+            drained = self._fleet.slots[slot].state is SlotState.STOPPED
+            if not drained and self._fleet.replacements.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
         while self.awaits_jobs and not self._waits():
             slot = self._left.pop(0)

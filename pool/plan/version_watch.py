@@ -16,7 +16,7 @@ from dataclasses import replace
 from pool.logs import about
 from pool.plan.planning import with_sizes
 from pool.plan.reading import Reading
-from pool.plan.versions import Look, Served, Stamp, Watched, look_again
+from pool.plan.versions import Look, Served, Stamp, Watched, look_again, select
 from pool.plan.world import World
 
 __all__ = ["VersionWatch"]
@@ -100,10 +100,13 @@ class VersionWatch:
                 for model in world.settings.model
                 if isinstance(model.versions, str)
             }
-            look = look_again(watched, seen, world.broken)
+            served = select(world.settings, world.found).served
+            left_out = {each.path: each.stamp for name, each in served.items() if name in world.unloadable}
+            look = look_again(watched, seen, {**left_out, **world.broken})
             known = {served.path for several in look.found.values() for served in several}
             broken = {path: stamp for path, stamp in world.broken.items() if path not in known}
             found = replace(world, found={**world.found, **look.found}, broken=broken)
+            found = found.trying_again(world, found.found)
             return look, with_sizes(found) if look.found else None
 
         try:

@@ -8,9 +8,11 @@ NAME/1, NAME/2 ─ choose ─► Served ─ look_again ─► another Served: ne
 Looks at names, sizes and times, and reads no model. Never in the pool's loop: a disk may not answer.
 """
 
+import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ __all__ = [
     "Stamp",
     "Watched",
     "choose",
+    "files_of",
     "look_again",
     "older",
     "resolve",
@@ -167,6 +170,34 @@ def resolve(path: str) -> Served | None:
         return None if found.version is None else _served(prefix, Version(found.version, found.path))
     except (NotServed, OSError):
         return None
+
+
+def files_of(model: "ModelSection", found: Sequence[Served]) -> Stamp:
+    """What is a model's beside the versions `found`: its files, where there are none, and its handler's.
+
+    As far as that can be seen. Raises nothing.
+    """
+    places = [] if found else [_split(model.path)[1]]
+    if model.handler_path and model.handler:
+        top = Path(model.handler_path, model.handler.partition(":")[0].partition(".")[0])
+        places += [str(top), f"{top}.py"]
+    files: list[tuple[str, int, int]] = []
+    for place in filter(None, places):
+        for file in islice(_below(place), MOST_FILES):
+            with contextlib.suppress(OSError):
+                about = os.stat(file)
+                files.append((file, about.st_size, about.st_ctime_ns))  # which `chmod` and `cp -p` change, too
+    return tuple(sorted(files))
+
+
+def _below(place: str) -> Iterator[str]:
+    """A file's name begins that of what belongs to it: the data of a checkpoint lies beside its `.meta`."""
+    folder, name = (place, "") if os.path.isdir(place) else os.path.split(place.removesuffix(".meta"))
+    for where, folders, names in os.walk(folder):
+        if name:
+            folders.clear()
+        # What Python has compiled may be a worker's own.
+        yield from (os.path.join(where, each) for each in names if each.startswith(name) and not each.endswith(".pyc"))
 
 
 def older(path: str, newest: Served) -> tuple[Served, ...]:

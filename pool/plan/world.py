@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pool.devices import Device
 from pool.plan.footprints import Sizes
 from pool.plan.placement import ModelDemand
-from pool.plan.versions import Found, Selection, Served, Stamp
+from pool.plan.versions import Found, Selection, Served, Stamp, select
 from pool.wire.entries import model_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from pool.config.settings import ModelSection
     from pool.plan.plan import Plan
 
-__all__ = ["Failover", "Failure", "Here", "Home", "World"]
+__all__ = ["Failover", "Failure", "Here", "Home", "Unloadable", "World"]
 
 _Kept = TypeVar("_Kept")
+
+Unloadable = Mapping[str, Mapping[int, str]]
+"""By model or version, and slot, why a worker there could not load it. It is not tried again until somebody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +71,26 @@ class Failure:
 
     `models` go back to what was served before; None: so does all that is wanted. `broken`: versions, with their models,
     that are not to be tried again. `unfit`: by model and device that is gone, why it does not come up elsewhere.
+    `unloadable`: by what a worker could not load, and its slot, why.
     """
 
     why: str
     models: Collection[str] | None = ()
     broken: tuple[tuple[str, Served], ...] = ()
     unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
+    unloadable: Unloadable = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What is wanted: `settings`, of whose models those in `loaded` are beside the file's.
 
-    What there is: `found`, by model the versions that may be served; `sizes`, by entry. `lost`: slots whose device is
-    gone and that have not served since. `shut`: slots that serve nothing. `unfit`: by model and device that is gone,
-    why it does not come up elsewhere. `broken`: by path, the files of each version that did not come up. `stateful`: by
-    model of which a worker has said that it keeps state, the number of the device where that state is.
+    What there is: `found`, by model the versions that may be served; `sizes`, by entry; `files`, by model what lay at
+    its path when somebody asked. `lost`: slots whose device is gone and that have not served since. `shut`: slots that
+    serve nothing. `unfit`: by model and device that is gone, why it does not come up elsewhere. `broken`: by path, the
+    files of each version that did not come up. `unloadable`: what slots are without, because their first workers could
+    not load it. `stateful`: by model of which a worker has said that it keeps state, the number of the device where
+    that state is.
 
     What is: `slots`, by their devices; `homes` and `failovers`; `given`, what jobs get; `up`, what every slot has that
     should. `may_move`: whether the request asks for other places, so that models that have not changed may move.
@@ -94,10 +101,12 @@ class World:
     loaded: "Mapping[str, ModelSection]" = field(default_factory=dict)
     found: Found = field(default_factory=dict)
     sizes: Sizes = field(default_factory=dict)
+    files: Mapping[str, Stamp] = field(default_factory=dict)
     lost: frozenset[int] = frozenset()
     shut: frozenset[int] = frozenset()
     unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
     broken: Mapping[str, Stamp] = field(default_factory=dict)
+    unloadable: Unloadable = field(default_factory=dict)
     stateful: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[Device, ...] = ()
     homes: Mapping[str, Home] = field(default_factory=dict)
@@ -137,10 +146,22 @@ class World:
         return replace(self, broken={**self.broken, **broken}, unfit={**self.unfit, **failure.unfit})
 
     def without(self, failure: Failure) -> "World":
-        """None of the failure's versions, of models that have another."""
+        """None of the failure's versions, of models that have another; slots are without what they could not load."""
         broken = {served for _, served in failure.broken}
         rest = {name: tuple(each for each in several if each not in broken) for name, several in self.found.items()}
-        return replace(self, found={name: rest[name] or several for name, several in self.found.items()})
+        found = {name: rest[name] or several for name, several in self.found.items()}
+        left_out = {name: {**self.unloadable.get(name, {}), **slots} for name, slots in failure.unloadable.items()}
+        return replace(self, found=found, unloadable={**self.unloadable, **left_out})
+
+    def trying_again(self, former: "World", same: Collection[str]) -> "World":
+        """Slots load what they are without if it is another version than before, or of a model that is not the same."""
+        before, now = (select(world.settings, world.found).served for world in (former, self))
+        rest = {
+            name: slots
+            for name, slots in self.unloadable.items()
+            if model_of(name) in same and before.get(name) == now.get(name)
+        }
+        return replace(self, unloadable=rest)
 
     def instead(self, models: Collection[str] | None, good: "World") -> "Iterator[World]":
         """With these models as in `good`; or, where that takes more than their own places, with all that is wanted."""
@@ -152,7 +173,7 @@ class World:
         """With these models, in all their versions and in their places, as in `good`; None: with all that is wanted."""
         if models is None:
             back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit, broken=self.broken)
-            back = replace(back, stateful=self.stateful)
+            back = replace(back, stateful=self.stateful, files=self.files)
             # What jobs get now may have to stay beside it for a while.
             sizes, homes = {**self.sizes, **good.sizes}, {**self.homes, **good.homes}
             return replace(back, sizes=sizes, homes=homes, failovers=self.failovers, given=self.given, up=self.up)
@@ -169,11 +190,13 @@ class World:
             found=_as_in(self.found, good.found, models),
             sizes={**self.sizes, **{name: size for name, size in good.sizes.items() if model_of(name) in models}},
             homes=_as_in(self.homes, good.homes, models),
+            unloadable=_as_in(self.unloadable, good.unloadable, models),
         )
 
     def wants_as(self, other: "World") -> bool:
         """Whether it is the same that is wanted, whatever else there is."""
-        return (self.settings, self.found, self.unfit) == (other.settings, other.found, other.unfit)
+        mine, others = ((each.settings, each.found, each.unfit, each.unloadable) for each in (self, other))
+        return mine == others
 
 
 def _as_in(mine: Mapping[str, _Kept], good: Mapping[str, _Kept], models: Collection[str]) -> dict[str, _Kept]:

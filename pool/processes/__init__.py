@@ -6,8 +6,17 @@ over its inherited socket.
 """
 
 from pool.processes.deaths import RESTART_NEEDED, death_of
-from pool.processes.launch import cpu_share, inherited, worker_environ
+from pool.processes.launch import cpu_share, environ_with, inherited, worker_environ
 from pool.processes.stacks import Trace
 from pool.processes.supervisor import Supervisor
 
-__all__ = ["RESTART_NEEDED", "Supervisor", "Trace", "cpu_share", "death_of", "inherited", "worker_environ"]
+__all__ = [
+    "RESTART_NEEDED",
+    "Supervisor",
+    "Trace",
+    "cpu_share",
+    "death_of",
+    "environ_with",
+    "inherited",
+    "worker_environ",
+]

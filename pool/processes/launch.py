@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pool.devices import Device
 
-__all__ = ["THREAD_BUDGETS", "Launch", "cpu_share", "inherited", "worker_environ", "worker_launch"]
+__all__ = ["THREAD_BUDGETS", "Launch", "cpu_share", "environ_with", "inherited", "worker_environ", "worker_launch"]
 
 # The pool's own, given to it by systemd: a worker that used them would answer for the pool.
 _NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})
@@ -71,14 +71,20 @@ def worker_launch(
 
 def worker_environ(device: Device, threads: int, environ: Mapping[str, str]) -> dict[str, str]:
     """A copy of `environ` in which CUDA shows exactly the GPUs of `device`. `threads`: the budget of a CPU worker."""
-    env = inherited(environ)
-    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuids)
-    env["PYTHONUNBUFFERED"] = "1"
-    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    env = environ_with(device.uuids, environ)
     if device.kind == "cpu":
         for key in THREAD_BUDGETS:
             env.setdefault(key, str(threads))
+    return env
+
+
+def environ_with(uuids: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """A copy of `environ` in which CUDA shows exactly these GPUs, and the library decides on its threads."""
+    env = inherited(environ)
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+    env["PYTHONUNBUFFERED"] = "1"
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return env
 
 

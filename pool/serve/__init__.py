@@ -7,5 +7,6 @@ work for processes, disk and log. Nothing here schedules a job, or reads a tenso
 from pool.serve.service import BrokeDown, Service
 from pool.serve.signal_pipe import SignalPipe, has_terminal
 from pool.serve.slot_log import SlotLog
+from pool.serve.status import without
 
-__all__ = ["BrokeDown", "Service", "SignalPipe", "SlotLog", "has_terminal"]
+__all__ = ["BrokeDown", "Service", "SignalPipe", "SlotLog", "has_terminal", "without"]

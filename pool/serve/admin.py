@@ -79,8 +79,10 @@ class Admin:
                 counts, nameless = model_counts(self._machine), dict(self._machine.answered_nameless)
                 self._front.reply(question, {"status": self._status(), "models": counts, "nameless": nameless})
             case "models":
-                away = self._pool()["failover"]["away"]
-                self._front.reply(question, models_status(self._machine, away, self._remarks, time.monotonic()))
+                found = self._pool()
+                away, unloadable = found["failover"]["away"], found["unloadable"]
+                told = models_status(self._machine, away, unloadable, self._remarks, time.monotonic())
+                self._front.reply(question, told)
             case "explain" if question.about.startswith(SLOT):
                 self._front.reply(question, self._explain_slot(question))
             case "explain":

@@ -15,7 +15,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,7 +63,7 @@ from pool.serve.rows import Inputs
 from pool.serve.shared_memory import JobRegions, Segment, SharedMemory
 from pool.serve.signal_pipe import SignalPipe
 from pool.serve.slot_log import SlotLog
-from pool.serve.status import doing, resident_bytes, restart_needed
+from pool.serve.status import doing, resident_bytes, restart_needed, without
 from pool.systemd import Notifier
 from pool.wire import client_messages as wire
 from pool.wire.segment import Grant
@@ -94,13 +94,14 @@ class Service:
         self,
         plan: Plan,
         environ: Mapping[str, str],
-        on_ready: Callable[[int, int], None],
+        on_ready: Callable[[int, int, Sequence[str]], None],
         notifier: Notifier,
         source: Source | None = None,
         *,
         reload_on_hangup: bool = False,
     ) -> None:
-        """`on_ready(serving, slots)` is called once, when the pool serves; `notifier` tells the service manager.
+        """`on_ready(serving, slots, unloadable)` is called once, when the pool serves, with the models that no slot has
+        because they could not be loaded. `notifier` tells the service manager.
 
         `source` is what the plan was made of, where that can be read again. `reload_on_hangup`: SIGHUP has it read
         again; otherwise it stops the pool, as SIGTERM does.
@@ -380,8 +381,11 @@ class Service:
             self._notifier.extend(self._entrance.longest_stop_s + self._plan.policy.longest_stop_s)
             self._entrance.stop(event, at_once=self._machine.fleet.stopping)
             return
-        if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
-            self._reconciler.lost()  # what it tells the core comes first
+        if isinstance(event, WorkerExited) and not event.death.restartable:  # what it tells the core comes first
+            if self._is_lost(event.slot):
+                self._reconciler.lost()
+            else:
+                self._reconciler.died(event.slot, event.incarnation, event.death)
         self._tell(event)
 
     def _prepare(self, event: Event, now: float) -> None:
@@ -459,8 +463,8 @@ class Service:
             case do.PoolReady(serving, slots):
                 self._reconciler.serves()
                 self._tell_progress()
-                self._notifier.ready(f"{serving} of {slots} slots serve")
-                self._on_ready(serving, slots)
+                self._notifier.ready(f"{serving} of {slots} slots serve{without(self._unloadable)}")
+                self._on_ready(serving, slots, self._unloadable)
             case do.PoolStopped():
                 self._end = action
                 self._plan_turn.soon()
@@ -523,11 +527,16 @@ class Service:
             serving = sum(slot.state is SlotState.READY for slot in planned)
             needed = restart_needed(self._machine)
             note = "" if needed is None else f"{needed}; "
-            self._notifier.status(f"{serving} of {len(planned)} slots serve; {note}last: {change}")
+            left_out = without(self._unloadable)
+            self._notifier.status(f"{serving} of {len(planned)} slots serve{left_out}; {note}last: {change}")
         else:
             longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in planned), default=1))
             self._notifier.extend(longest_s)
             self._notifier.status(f"starting; {change}")
+
+    @property
+    def _unloadable(self) -> list[str]:
+        return sorted(self._plan.policy.unloadable)
 
     def _about(self) -> dict[str, Any]:
         """What the status says of the pool as a whole."""

@@ -13,7 +13,16 @@ from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["doing", "model_counts", "models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
+__all__ = [
+    "doing",
+    "model_counts",
+    "models_status",
+    "pool_status",
+    "resident_bytes",
+    "restart_needed",
+    "slot_status",
+    "without",
+]
 
 ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
@@ -66,6 +75,11 @@ def model_counts(machine: Machine) -> list[dict[str, Any]]:
 def restart_needed(machine: Machine) -> str | None:
     """Why the pool is to be started again, if it is."""
     return RESTART_NEEDED if any(slot.other_release for slot in machine.fleet.slots) else None
+
+
+def without(unloadable: Sequence[str]) -> str:
+    """For a line that says how many slots serve: `, without model a, b`."""
+    return f", without model {', '.join(unloadable)}" if unloadable else ""
 
 
 def _state(machine: Machine) -> str:
@@ -162,16 +176,22 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def models_status(
-    machine: Machine, away: Sequence[Mapping[str, str]], remarks: Callable[[str], list[str]], now: float
+    machine: Machine,
+    away: Sequence[Mapping[str, str]],
+    unloadable: Sequence[Mapping[str, Any]],
+    remarks: Callable[[str], list[str]],
+    now: float,
 ) -> list[dict[str, Any]]:
     """A model that no worker has loaded yet is listed without signatures. `away`: what was moved, from where to where.
 
-    Each has the keys "model", "home", "device". `remarks`: what workers have found odd about a model.
+    Each has the keys "model", "home", "device". `unloadable`: what slots are without; each has a "model", too.
+    `remarks`: what workers have found odd about a model.
     """
     return [
         {
             **_model(snapshot["name"], machine),
             "failover": [each for each in away if each["model"] == snapshot["name"]],
+            "unloadable": [each for each in unloadable if each["model"] == snapshot["name"]],
             **_version(snapshot["name"], machine),
             "remarks": remarks(snapshot["name"]),
             "scheduling": {**snapshot, **_version(snapshot["name"], machine)},

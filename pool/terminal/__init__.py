@@ -7,6 +7,7 @@ stderr. It never asks a pool, and nothing that another program reads comes from 
 from pool.terminal.keys import Keys
 from pool.terminal.moving_line import is_watched, moving_line
 from pool.terminal.pane import CHART, Heading, Pane
+from pool.terminal.plot import Curve, plot
 from pool.terminal.readable import count_of, gibibytes, labelled, percent, short_uuid, size, span
 from pool.terminal.sparkline import sparkline
 from pool.terminal.tables import (
@@ -25,6 +26,7 @@ __all__ = [
     "CHART",
     "STATE_STYLES",
     "Column",
+    "Curve",
     "Heading",
     "Keys",
     "Pane",
@@ -37,6 +39,7 @@ __all__ = [
     "numeric",
     "percent",
     "plain_console",
+    "plot",
     "progress_console",
     "short_uuid",
     "show",

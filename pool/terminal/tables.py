@@ -6,6 +6,7 @@ In a pipe each row is one line of any length, without colours, so that `grep` an
 """
 
 import io
+import math
 import os
 import shutil
 import sys
@@ -153,7 +154,9 @@ def new_table(headings: Sequence[str]) -> Table:
 
 
 def numeric(number: float) -> str:
-    """With thousands apart and as many decimals as say something."""
+    """With thousands apart and as many decimals as say something; a dash for a NaN, which nobody knows."""
+    if math.isnan(number):
+        return "–"
     if isinstance(number, int) or abs(number) >= 1000:
         return f"{number:,.0f}"
     return f"{number:.1f}" if abs(number) >= 100 else f"{number:.2f}"

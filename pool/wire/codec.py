@@ -4,8 +4,9 @@ A dataclass travels as the array of its fields, in order; a `Record` by their na
 whatever bytes come in, a value of the declared types or `BadFrame` comes out, never another exception. A union of
 dataclasses travels with the index of its member before it, so one class an outcome costs nothing.
 
-Annotations understood: bool, int, float, str, bytes, `X | None`, `tuple[X, ...]`, `Mapping[str, X]`, an `Enum` of
-strings, a dataclass, a union of dataclasses, and `Plain`: whatever JSON can say.
+Annotations understood: bool, int, float, str, bytes, `X | None`, `tuple[X, ...]`, `Mapping[str, X]`, an `Enum` or a
+`Literal` of strings, a dataclass, a union of dataclasses, and `Plain`: whatever JSON can say. A `Record` may have
+others of its own kind.
 """
 
 import dataclasses
@@ -96,6 +97,8 @@ def _converters(annotation: Any) -> tuple[Convert, Convert]:
         members = tuple(member for member in arguments if member is not types.NoneType)
         inner = _converters(members[0]) if len(members) == 1 else _union(members)
         return inner if len(members) == len(arguments) else _optional(*inner)
+    if origin is typing.Literal:
+        return _same, _one_of(arguments)
     if origin is tuple:
         return _sequence(*_converters(arguments[0]))
     if origin is Mapping:
@@ -179,6 +182,15 @@ def _enum(kind: type[Enum]) -> tuple[Convert, Convert]:
     return lambda value: value.value, decode
 
 
+def _one_of(texts: tuple[str, ...]) -> Convert:
+    def decode(raw: Any) -> Any:
+        if type(raw) is not str or raw not in texts:
+            raise BadFrame(f"expected one of {', '.join(texts)}, got {raw!r:.40}")
+        return raw
+
+    return decode
+
+
 def _union(members: tuple[type, ...]) -> tuple[Convert, Convert]:
     converters = [_converters(member) for member in members]
     index = {member: position for position, member in enumerate(members)}
@@ -228,16 +240,18 @@ def _record(kind: type) -> tuple[Convert, Convert]:
 
 
 def _named(kind: type) -> tuple[Convert, Convert]:
-    fields = {field.name: (field, encode, decode) for field, encode, decode in _fields(kind)}
+    @cache  # when they are first needed: one may be of this kind again
+    def fields() -> dict[str, tuple[dataclasses.Field[Any], Convert, Convert]]:
+        return {field.name: (field, encode, decode) for field, encode, decode in _fields(kind)}
 
     def encode(value: Any) -> dict[str, Any]:
-        return {name: encode_field(getattr(value, name)) for name, (_, encode_field, _) in fields.items()}
+        return {name: encode_field(getattr(value, name)) for name, (_, encode_field, _) in fields().items()}
 
     def decode(raw: Any) -> Any:
         if type(raw) is not dict:
             raise BadFrame(f"expected a map, got {type(raw).__name__}")
         found = {}
-        for name, (field, _, decode_field) in fields.items():
+        for name, (field, _, decode_field) in fields().items():
             if name in raw:
                 found[name] = _decoded(name, decode_field, raw[name])
             elif field.default is field.default_factory is dataclasses.MISSING:

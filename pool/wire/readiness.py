@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pool.wire.records import Slot, Status
+    from pool.wire.records import Slot, Status, Unloadable
 
 from pool.wire.entries import model_of
 from pool.wire.sizes import span
 
-__all__ = ["doing", "has_model", "slots_left", "slots_of", "why_not_ready"]
+__all__ = ["doing", "has_model", "left_out", "slots_left", "slots_of", "why_not_ready"]
 
 
 def has_model(found: Status, model: str) -> bool:
@@ -28,7 +28,20 @@ def why_not_ready(found: Status, model: str | None) -> str:
     if any(slot.state == "READY" for slot in slots):
         return ""
     what = "the pool does not serve" if model is None else f"{model} is not served"
-    return f"{what}: {'; '.join(map(_state, slots)) or 'no slot has a model'}"
+    whys = [*map(_state, slots), *left_out([each for each in found.unloadable if _is(model, each.model)])]
+    return f"{what}: {'; '.join(whys) or 'no slot has a model'}"
+
+
+def left_out(unloadable: Sequence[Unloadable]) -> list[str]:
+    """Which slots are without which model, why, and what helps. Slots with the same reason have one line."""
+    slots: dict[tuple[str, str], list[str]] = {}
+    for each in unloadable:
+        slots.setdefault((each.model, each.why), []).append(str(each.slot))
+    return [
+        f"model {model} could not be loaded in slot{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {why};"
+        " mend it, then run `pool reload`"
+        for (model, why), numbers in slots.items()
+    ]
 
 
 def slots_of(found: Status, model: str | None) -> list[Slot]:
@@ -36,8 +49,13 @@ def slots_of(found: Status, model: str | None) -> list[Slot]:
     return [
         slot
         for slot in found.slots
-        if slot.models and (model is None or any(model in (name, model_of(name)) for name in slot.models))
+        if slot.models and any(_is(model, name) for name in slot.models)
     ]
+
+
+def _is(model: str | None, name: str) -> bool:
+    """Whether what has this name is the model, or a version of it; None is every model."""
+    return model is None or model in (name, model_of(name))
 
 
 def slots_left(found: Status, left: Sequence[int]) -> str:

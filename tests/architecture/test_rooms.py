@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BESIDE_THE_ROOMS = {"__init__.py", "__main__.py", "endpoint.py", "errors.py", "py.typed"}
 DOORS_OF_FILES = {"pool.wire"}  # a message or value each: their names are the protocol's
-# As modules: `events.WorkerReady`; the recorder reads and writes all that they name.
-VOCABULARY = {"pool.core.actions", "pool.core.events", "pool.core.policy", "pool.core.versions"}
+# As modules: `events.WorkerReady`; the recorder reads and writes all that they name, and a client asks for each record.
+VOCABULARY = {"pool.core.actions", "pool.core.events", "pool.core.policy", "pool.core.versions", "pool.wire.records"}
 OPEN = {"pool.client.bulk"}  # to the room around it, which numpy must not come into before the first tensor
 PREPARED = {"pool.client.payload"}  # by which the load generator prepares inputs once, and not for each job
 BACKENDS = {"workers.tf.backend", "workers.stub.backend"}  # imported when the files are known: TensorFlow takes seconds

@@ -32,7 +32,8 @@ from pool.config.tensorflow import LayerRuleSection, TensorFlowOverrides
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, KilledFor, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
 from pool.core.trial.table import TABLE, Next
-from pool.gateway.families import FAMILIES
+from pool.devices import PlannedDeviceList
+from pool.gateway.metrics.families import FAMILIES
 from pool.processes.gateways.life import GATEWAY_STEPS, GatewayState
 from pool.wire import batches, codec, hot, jobs, records
 from pool.wire.client_messages import CLIENT_MESSAGES
@@ -366,7 +367,8 @@ def _plain(text: str) -> str:
 
 _JSON = {bool: "boolean", int: "integer", float: "number", str: "text", codec.Plain: "any"}
 _ELSEWHERE = frozenset({"scheduling", "signatures", "failover", "timeline", "status"})
-"""Of `pool models`, `pool explain JOB` and `client.metrics()`: they have a table of their own on the page, or are in another one."""
+"""Of those below: they have a table of their own on the page, or are in another one."""
+_WITH_ELSEWHERE = (records.Model, records.JobHistory, records.Metrics)
 
 
 def _record(kind: Any, before: str = "") -> Callable[[], Table]:
@@ -381,11 +383,7 @@ def _paths(kind: Any, before: str, told: set[Any]) -> Iterator[tuple[str, str]]:
     for name, annotation in get_type_hints(kind).items():
         yield f"{before}{name}", _json_type(annotation)
         inner, is_list = _record_in(annotation)
-        if (
-            inner is None
-            or inner in told
-            or (name in _ELSEWHERE and kind in (records.Model, records.JobHistory, records.Metrics))
-        ):
+        if inner is None or inner in told or (name in _ELSEWHERE and kind in _WITH_ELSEWHERE):
             continue
         told.add(inner)
         yield from _paths(inner, f"{before}{name}{'[]' if is_list else ''}.", told)
@@ -404,6 +402,8 @@ def _json_type(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is tuple:
         return f"list of {_json_type(inner[0])}"
+    if origin is Literal:
+        return "text"
     if origin is not None and issubclass(origin, Mapping):
         return f"{_json_type(inner[1])} by name"
     if inner:
@@ -537,6 +537,8 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "record-times": _record(records.JobTimes),
     "record-crash-report": _record(records.CrashReport),
     "record-signature": _record(records.SignatureInfo),
+    "record-placement": _record(records.Placement),
+    "record-devices": _record(PlannedDeviceList),
     "faults": lambda: (["fault", "on the wire"], [[each.name, _code(each.value)] for each in Fault]),
     "unpacking": lambda: (["cause", "means"], [[each.name, each.value] for each in Unpacking]),
     "renamed-keys": lambda: (["old", "new"], [[_code(old), _code(new)] for old, new in RENAMED.items()]),

@@ -10,13 +10,14 @@ import pytest
 from docs.markdown import ROOT
 
 CHECKED = """
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, assert_type
 
 import numpy as np
 
 import pool
 from pool import AsyncClient, Client, EmbeddedPool, JobFuture, JobResult, JobTimeline, errors, start, submit
+from pool.devices import Device, DeviceList, Gpu, PlannedDeviceList
 
 Array = np.ndarray[Any, Any]
 
@@ -54,6 +55,11 @@ def asked(client: Client) -> None:
     assert_type(client.is_ready("m"), bool)
     assert_type(client.reload(), pool.Changes)
     assert_type(client.restart(0), int)
+    placement = client.placement("m", device="slot:0")
+    assert_type(placement, pool.Placement)
+    assert_type(placement.signatures["serving_default"].nodes[0].rule, int | None)
+    assert_type([rule.kept for rule in placement.rules], list[bool | None])
+    assert_type(placement.to_dict(), dict[str, Any])
 
 
 async def awaited(image: Array) -> None:
@@ -65,6 +71,15 @@ async def awaited(image: Array) -> None:
         assert_type(await client.scatter("digits", image, reduce="sum"), dict[str, Array])
         assert_type((await client.status()).slots, tuple[pool.Slot, ...])
         assert_type(await client.explain(7), pool.JobHistory)
+        assert_type(await client.placement("m"), pool.Placement)
+
+
+def listed(found: DeviceList, planned: PlannedDeviceList) -> None:
+    assert_type(found.gpus[0].instances, tuple[Gpu, ...] | None)
+    assert_type(found.environment, Mapping[str, str | None])
+    assert_type(found.auto, tuple[Device, ...])
+    assert_type(found.to_dict(), dict[str, Any])
+    assert_type(planned.plan[0].models, tuple[str, ...])
 
 
 def embedded() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from pool import AsyncClient
+from pool.client.payload import to_inputs
+from pool.client.request import request_for
 from pool.client.result import JobResult
-from pool.errors import PoolError
+from pool.errors import InvalidInput
 from pool.gateway.http import Request, Response
 from pool.gateway.inference import Inference
+from pool.wire.records import Model
 from pool.wire.tensors import Array
 from pool.wire.timeline import Timeline
 
@@ -30,19 +33,33 @@ def result_of(outputs: Mapping[str, Array], version: int | None = None) -> JobRe
 
 @dataclass(eq=False)
 class Echo(AsyncClient):
-    """`jobs`: what it was asked to run. `error`: what each ends in, instead. `outputs`: what each gives, instead."""
+    """Checks a job as any client. `jobs`: what it was asked to run, without those that it has refused.
+
+    `error`: what each ends in, instead. `outputs`: what each gives, instead.
+    """
 
     version: int | None = None
-    error: PoolError | None = None
+    error: Exception | None = None
     outputs: Mapping[str, Array] | None = None
     jobs: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
 
-    async def run(self, model: str, inputs: Any, **options: Any) -> JobResult:  # type: ignore[override]
+    told: tuple[Model, ...] = ()
+    """What it says of its models."""
+
+    async def models(self) -> tuple[Model, ...]:
+        return self.told
+
+    async def run(self, model: str, inputs: Any, **options: Any) -> JobResult:
+        request_for(model, **options)
+        to_inputs(model, inputs)
         self.jobs.append((model, inputs, options))
         if self.error is not None:
             raise self.error
         found = inputs if self.outputs is None else self.outputs
-        return result_of({name: found[name] for name in options.get("outputs", found)}, self.version)
+        wanted = options.get("outputs", found)
+        if lost := [name for name in wanted if name not in found]:
+            raise InvalidInput(f"model {model} has no output {lost[0]!r}")
+        return result_of({name: found[name] for name in wanted}, self.version)
 
 
 def infer(body: bytes, header_bytes: int | str | None, path: str = "/v2/models/m/infer") -> Request:

@@ -1,6 +1,8 @@
 """What every request passes, whatever protocol it is of."""
 
 import hashlib
+from contextlib import closing
+from http.client import HTTPConnection
 
 import pytest
 import requests
@@ -35,6 +37,11 @@ def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
             assert answer.headers["WWW-Authenticate"] == "Bearer"
         with_token = {"Authorization": "Bearer secret"}
         assert requests.get(f"{door.url}/v2/models/counter", headers=with_token, timeout=20).status_code == 403
+        for path in ("%6dodels/counter", "models/%63ounter", "repository/models/counter/unload"):
+            plain = HTTPConnection(door.address, timeout=20)  # which sends a path as it is
+            plain.request("POST", f"/v2/{path}", headers=with_token)
+            with closing(plain), plain.getresponse() as said:
+                assert (said.status, b"may not use model counter" in said.read()) == (403, True), path
         assert requests.get(f"{door.url}/v1/models/counter:predict", headers=with_token, timeout=20).status_code == 403
         assert requests.get(f"{door.url}/nothing", headers=with_token, timeout=20).status_code == 404
 

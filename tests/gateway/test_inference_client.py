@@ -113,6 +113,21 @@ def test_an_id_is_given_back_and_so_are_names(client: InferenceServerClient) -> 
     assert "id" not in client.infer("echo", [tensor(array)]).get_response()
 
 
+def test_a_body_alone_is_the_only_input(client: InferenceServerClient) -> None:
+    def posted(signature: str, body: bytes) -> tuple[int, bytes, int]:
+        headers = {"Inference-Header-Content-Length": 0}
+        found = client._post("v2/models/counter/infer", body, headers, {"signature": signature})
+        return found.status_code, bytes(found.read()), int(found.get("Inference-Header-Content-Length") or 0)
+
+    status, body, length = posted("add", np.array(5).tobytes())
+    assert status == 200, body
+    result = InferenceServerClient.parse_response_body(body, header_length=length)
+    assert result.as_numpy("total").item() >= 5
+    status, body, _ = posted("add", b"1234")
+    assert (status, b"to which 4 bytes have no single shape" in body) == (400, True)
+    assert posted("nope", b"")[0] == 404
+
+
 def test_many_requests_at_once_each_get_their_own(client: InferenceServerClient) -> None:
     arrays = [np.full((size, 2), size, "f4") for size in range(1, 40)]
     asked = [client.async_infer("echo", [tensor(array)], request_id=str(len(array))) for array in arrays]
@@ -205,8 +220,14 @@ def test_what_is_there_can_be_asked(client: InferenceServerClient) -> None:
 def test_jobs_are_counted(client: InferenceServerClient) -> None:
     def counted() -> tuple[int, int]:
         [stats] = client.get_inference_statistics("echo")["model_stats"]
-        return stats["inference_count"], stats["inference_stats"]["fail"]["count"]
+        times = stats["inference_stats"]
+        assert stats["inference_count"] >= times["success"]["count"]
+        assert times["success"]["ns"] >= times["compute_infer"]["ns"]
+        assert times["queue"]["count"] == times["compute_infer"]["count"] == times["success"]["count"]
+        return times["success"]["count"], times["fail"]["count"]
 
+    client.infer("echo", [tensor(np.zeros(1, "f4"))])
+    eventually(lambda: counted()[0] > 0)
     done, failed = counted()
     client.infer("echo", [tensor(np.zeros(1, "f4"))])
     with refusal(400, ""):

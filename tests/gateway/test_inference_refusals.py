@@ -1,17 +1,16 @@
-"""What is wrong in an infer request is said with its 4xx: no job is run, nothing is kept, and the next one is served."""
+"""What is wrong in an infer request is said with its 4xx: no job is run, nothing is kept, the next one is served."""
 
 import json
 from typing import Any
+from urllib.parse import quote
 
-import numpy as np
 import pytest
 
-from gateway.fakes import HEADER, Echo, asked, infer
+from gateway.fakes import Echo, asked, infer
 from pool.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, PoolError
-from pool.gateway.http import Request
+from pool.gateway.http import Refused, Request
 from pool.gateway.inference import Inference
 from pool.gateway.inference.plan import prepared
-from pool.gateway.http import Refused
 
 SIZE = "binary_data_size"
 X = {"name": "x", "datatype": "FP32", "shape": [2]}
@@ -108,10 +107,13 @@ BAD: dict[str, tuple[Any, bytes, int, str]] = {
     "an integer too large": (header(data([256, 0], datatype="UINT8")), b"", 400, "beyond what UINT8 holds"),
     "a negative unsigned one": (header(data([-1, 0], datatype="UINT64")), b"", 400, "beyond what UINT64 holds"),
     "a float too large": (header(data([1e39, 0])), b"", 400, "beyond what FP32 holds"),
-    "an integer of 500 digits": (header(data([10**500, 0])), b"", 400, "beyond what FP32 holds"),
+    "an integer of 500 digits": (header(data([10**500, 0])), b"", 400, "the body is not JSON"),
+    "such a one beside NaN": (header(data([10**500, float("nan")])), b"", 400, "beyond what FP32 holds"),
     "FP16 in JSON": (header(data([1, 2], datatype="FP16")), b"", 400, "receiving FP16 data via JSON is not supported"),
     "BF16 in JSON": (header(data([1, 2], datatype="BF16")), b"", 400, "receiving BF16 data via JSON is not supported"),
-    "half a character": (header(data(["\ud800", ""], datatype="BYTES")), b"", 400, "not valid unicode"),
+    "half a character": (header(data(["\ud800", ""], datatype="BYTES")), b"", 400, "the body is not JSON"),
+    "such a one beside NaN's name": (header(data(["\ud800", "NaN"], datatype="BYTES")), b"", 400, "not valid unicode"),
+    "a name of such": (header(binary(name="\ud800"), data([], name="NaN", shape=[0])), FOUR, 400, ""),
     "an id that is none": (header(binary(), id=7), FOUR, 400, "its id is 7"),
     "parameters that are none": (header(binary(), parameters=3), FOUR, 400, "parameters is 3"),
     "binary_data_output": (param(binary_data_output=1), FOUR, 400, "binary_data_output is 1; give true or false"),
@@ -127,8 +129,8 @@ BAD: dict[str, tuple[Any, bytes, int, str]] = {
     "an output twice": (header(binary(), outputs=[{"name": "x"}] * 2), FOUR, 400, "output 'x' is asked for twice"),
     "binary_data of text": (header(binary(), **out(binary_data="yes")), FOUR, 400, "binary_data is 'yes'"),
     "classification": (header(binary(), **out(classification=3)), FOUR, 501, "classification extension is not served"),
-    "an output's region": (header(binary(), **out(shared_memory_region="r")), FOUR, 501, "shared memory regions are not"),
-    "an input's region": (header({**X, "parameters": {"shared_memory_region": "r"}}), b"", 501, "shared memory regions"),
+    "an output's region": (header(binary(), **out(shared_memory_region="r")), FOUR, 501, "regions are not served"),
+    "an input's region": (header({**X, "parameters": {"shared_memory_region": "r"}}), b"", 501, "regions are not"),
 }
 
 
@@ -191,8 +193,9 @@ TEXTS = {
 @pytest.mark.parametrize("what", TEXTS)
 def test_what_is_no_json_is_refused(what: str) -> None:
     text, said = TEXTS[what]
-    assert_refused(request(text, b""), 400, said)
     assert_refused(infer(text, None), 400, said)
+    if text:  # a body without any header is another matter
+        assert_refused(request(text, b""), 400, said)
 
 
 @pytest.mark.parametrize("length", ["", "-1", "+5", "1.0", "0x10", "1_0", "ten", "9" * 30, "\u00b2", "100000"])
@@ -205,7 +208,6 @@ def test_a_header_length_that_lies_is_refused() -> None:
     head = json.dumps(GOOD).encode()
     assert_refused(infer(head + FOUR, len(head) - 1), 400, "the body is not JSON")
     assert_refused(infer(head + FOUR, len(head) + 1), 400, "the body is not JSON")
-    assert_refused(infer(head + FOUR, 0), 400, "the body is not JSON")
     assert_refused(infer(head + FOUR, len(head + FOUR)), 400, "the body is not JSON")
 
 
@@ -235,10 +237,8 @@ def test_a_path_that_names_no_model_is_refused(method: str, path: str, status: i
     assert_refused(bad, status, "")
 
 
-@pytest.mark.parametrize("name", ["a b", "a/b", "é", "\U0001f600", "..", "?", "%2e", "stats", "infer", "x" * 900, "\x01"])
+@pytest.mark.parametrize("name", ["a b", "a/b", "é", "\U0001f600", "..", "?", "%2e", "infer", "x" * 900, "\x01"])
 def test_a_name_may_be_anything_that_a_path_can_say(name: str) -> None:
-    from urllib.parse import quote
-
     client = Echo()
     path = f"/v2/models/{quote(name, safe='')}/versions/{quote(name, safe='')}/infer"
     response, body = asked(Inference(), client, request(GOOD, FOUR, path=path))
@@ -265,19 +265,14 @@ def test_an_error_of_the_pool_is_said_in_its_words(error: PoolError, status: int
 
 
 def test_a_bug_is_told_as_one_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    client = Echo(outputs={})
-    response, body = asked(Inference(), client, request(header(binary(), outputs=[{"name": "gone"}]), FOUR))
+    response, body = asked(Inference(), Echo(error=KeyError("gone")), request(GOOD, FOUR))
     assert (response.status, json.loads(body)) == (500, {"error": "the gateway failed at this request"})
     assert "KeyError" in caplog.text
 
 
 def test_a_body_is_never_more_memory_than_it_came_with() -> None:
     """numpy would make each element as long as the longest text: 40 GB."""
-    inputs = header(data(["a" * 200_000] + [1.0] * 50_000, shape=[50_001]))
+    inputs = header(data(["a" * 200_000, *[1.0] * 50_000], shape=[50_001]))
     assert_refused(infer(json.dumps(inputs).encode(), None), 400, "FP32 data are numbers")
 
 
-def test_a_header_name_is_read_in_any_case_by_the_server_alone() -> None:
-    """`Request.headers` has names in lower case."""
-    assert HEADER == HEADER.lower()
-    assert np.array_equal(request(GOOD, FOUR).body[-8:], np.frombuffer(FOUR, np.uint8))

@@ -16,6 +16,7 @@ from tritonclient.utils import np_to_triton_dtype
 from gateway.fakes import Echo, asked, infer
 from pool.gateway.http import Response
 from pool.gateway.inference import Inference
+from pool.gateway.inference.infer import SLOW_ELEMENTS, SLOW_JSON_BYTES
 from pool.wire.tensors import Array
 
 SHAPES = st_np.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
@@ -175,3 +176,19 @@ def test_an_output_without_a_name_in_the_protocol_is_refused_and_the_others_can_
     )
     response, _ = asked(Inference(), client, infer(*sent(some, outputs=[InferRequestedOutput("x")])))
     assert response.status == 200
+
+
+def test_what_takes_long_is_converted_elsewhere_and_is_the_same() -> None:
+    """More elements than the event loop converts itself."""
+    many = SLOW_ELEMENTS + 1
+    arrays = {"s": np.array([b"%d" % number for number in range(many)], object), "f": np.arange(200_000.0)}
+    assert len(sent({"f": arrays["f"]}, binary=False)[0]) > SLOW_JSON_BYTES, "its premise"
+    for binary in (True, False):
+        client = Echo()
+        outputs = [InferRequestedOutput(name, binary_data=binary) for name in arrays]
+        response, body = asked(Inference(), client, infer(*sent(arrays, binary=binary, outputs=outputs)))
+        result = received(response, body)
+        for name, array in arrays.items():
+            assert client.jobs[0][1][name].tolist() == array.tolist()
+        assert result.as_numpy("f").tolist() == arrays["f"].tolist()
+        assert result.as_numpy("s").astype("S").tolist() == arrays["s"].tolist()

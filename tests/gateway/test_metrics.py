@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
 from pool.errors import PoolUnreachable
-from pool.gateway import exposition
-from pool.gateway.collector import OUTCOMES, PoolCollector, text_of
-from pool.gateway.exposition import Exposition
-from pool.gateway.families import FAMILIES
 from pool.gateway.http import Request
-from pool.gateway.request_counts import RequestCounts
+from pool.gateway.metrics import exposition
+from pool.gateway.metrics.collector import OUTCOMES, PoolCollector, text_of
+from pool.gateway.metrics.exposition import Exposition
+from pool.gateway.metrics.families import FAMILIES
+from pool.gateway.metrics.request_counts import RequestCounts
 from pool.wire.faults import Fault
-from pool.wire.records import Histogram, Metrics, ModelCounts, VersionCounts
+from pool.wire.records import Gateway, GatewayProcess, Histogram, Metrics, ModelCounts, VersionCounts
 from simulation.driver import Driver
 from support import told_pool
 
@@ -58,7 +59,8 @@ def worked() -> Metrics:
     driver.die(1)
     told = told_pool.metrics(driver)
     slots = tuple(replace(slot, memory_bytes=1 << 30) for slot in told.status.slots)
-    return replace(told, status=replace(told.status, slots=slots))
+    process = GatewayProcess(0, 77, 2, "SERVING", restarts=1, reason="")
+    return replace(told, status=replace(told.status, slots=slots, gateway=Gateway("http://127.0.0.1:1", (process,))))
 
 
 def test_all_metrics_of_the_reference_are_told_with_their_labels() -> None:
@@ -152,7 +154,7 @@ def test_whatever_is_counted_both_formats_have_all_of_it(times: list[int], rows:
 
 
 def _openmetrics(told: Metrics) -> str:
-    encode, _ = exposition.choose_encoder("application/openmetrics-text; version=1.0.0")
+    encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
     return encode(PoolCollector(told)).decode()
 
 

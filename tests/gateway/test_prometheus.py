@@ -20,7 +20,8 @@ import requests
 
 from gateway.running import Gateway, gateway
 from pool.errors import ModelFailed
-from pool.gateway.families import FAMILIES
+from pool.gateway.metrics.families import FAMILIES
+from support.commands import run_command
 from support.pool_process import PoolProcess
 from support.processes import eventually
 
@@ -28,7 +29,7 @@ WHY = "needs Debian's package `prometheus`; .ci/run unpacks it"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason=WHY)
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason=WHY)
 
-DASHBOARDS = files("pool.gateway") / "dashboards"
+DASHBOARDS = files("pool.gateway") / "metrics" / "dashboards"
 ALERTS = (DASHBOARDS / "alerts.yml").read_text(encoding="utf-8")
 BOARD = json.loads((DASHBOARDS / "grafana.json").read_text(encoding="utf-8"))
 SAMPLES = {
@@ -243,6 +244,52 @@ def test_prometheus_tool_finds_nothing_wrong_with_the_names(door: Gateway) -> No
     told = requests.get(f"{door.url}/metrics", timeout=20).text
     assert "pool_jobs_total" in told
     assert promtool("check", "metrics", told=told) == ""
+
+
+def test_the_whole_gateway_serves_them_compressed_and_their_head_alone(door: Gateway) -> None:
+    answer = requests.get(f"{door.url}/metrics", headers={"Accept-Encoding": "gzip"}, timeout=20)
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert "pool_jobs_total" in answer.text
+    head = requests.head(f"{door.url}/metrics", headers={"Accept-Encoding": "identity"}, timeout=20)
+    assert (head.status_code, head.content) == (200, b"")
+    assert requests.post(f"{door.url}/metrics", data=b"x", timeout=20).status_code == 405
+
+
+def test_each_response_is_counted_by_its_code_whoever_refuses_it(pool: PoolProcess) -> None:
+    with gateway(pool.endpoint) as door:
+        assert requests.get(f"{door.url}/v2", headers={"Host": "evil.example"}, timeout=20).status_code == 421
+        assert requests.get(f"{door.url}/nothing", timeout=20).status_code == 404
+        with socket.create_connection(("127.0.0.1", door.port)) as raw:
+            raw.sendall(b"no HTTP at all\r\n\r\n")
+            assert raw.recv(100).startswith(b"HTTP/1.1 400 ")
+        assert requests.get(f"{door.url}/metrics", timeout=20).status_code == 200
+        told = requests.get(f"{door.url}/metrics", timeout=20).text
+    found = dict(re.findall(r"^pool_gateway_requests_total\{(.+)\} (.+)$", told, re.MULTILINE))
+    assert found == {
+        'code="400",route="other"': "1.0",
+        'code="404",route="other"': "1.0",
+        'code="421",route="other"': "1.0",
+        'code="200",route="metrics"': "1.0",
+    }
+    assert re.findall(r"^pool_gateway_request_duration_seconds_count\{(.+)\} (.+)$", told, re.MULTILINE) == [
+        ('route="metrics"', "1.0"),
+        ('route="other"', "0.0"),
+    ]
+
+
+def test_the_command_prints_the_same_without_a_gateway(pool: PoolProcess, door: Gateway) -> None:
+    def names(told: str) -> set[str]:
+        return set(re.findall(r"^(pool_\w+)", told, re.MULTILINE))
+
+    done = run_command(pool, "metrics")
+    assert done.returncode == 0, done.stderr
+    told = names(requests.get(f"{door.url}/metrics", timeout=20).text)
+    assert names(done.stdout) == {name for name in told if not name.startswith("pool_gateway_request")}
+    assert run_command(None, "metrics", "--alerts").stdout == ALERTS
+    assert json.loads(run_command(None, "metrics", "--dashboard").stdout) == BOARD
+    gone = run_command(None, "metrics", "--endpoint", "ipc:///nowhere")
+    assert gone.returncode == 1
+    assert "no pool answers" in gone.stderr
 
 
 def test_gateways_of_one_pool_tell_the_same(pool: PoolProcess) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from pool.gateway.request_counts import CODES, ROUTES, SECTION_CELLS, RequestCounts, Route
+from pool.gateway.metrics.request_counts import CODES, ROUTES, SECTION_CELLS, RequestCounts, Route
 
 # Counts so many of a route, says so, and waits for the end of its input.
 CHILD = """
 import sys
-from pool.gateway.request_counts import RequestCounts
+from pool.gateway.metrics.request_counts import RequestCounts
 
 counts = RequestCounts(int(sys.argv[1]))
 for _ in range(int(sys.argv[3])):
@@ -89,10 +89,12 @@ def test_times_are_in_their_buckets() -> None:
     counts = RequestCounts()
     for seconds in (0.0, 0.001, 0.001024, 0.0011, 3.0, 1e12):
         counts.count("infer", 200, seconds)
+    counts.count("infer", 429, None)  # refused
     (route,) = counts.routes()
     found = {power: count for power, count in enumerate(route.times.counts) if count}
     assert found == {0: 1, 10: 2, 11: 1, 22: 1, 39: 1}
-    assert sum(route.times.counts) == sum(route.requests.values()) == 6
+    assert sum(route.times.counts) == route.requests["200"] == 6
+    assert route.requests["429"] == 1
     assert route.times.sum == pytest.approx(1e12)
 
 

@@ -18,12 +18,12 @@ def test_layers_run_where_the_rules_say(models: Path) -> None:
     try:
         with pool.client() as client:
             found = client.placement("placed", timeout=UP_S)
-            assert found["devices"] == ["/cpu:0", "/gpu:0"]
-            [told] = found["rules"]
-            assert (told["kept"], told["device"], told["elsewhere"]) == (True, "/cpu:0", [])
-            nodes = [node for node in found["signatures"]["serving_default"]["nodes"] if node["op"] == "MatMul"]
-            assert {node["device"] for node in nodes if node["rule"] == 0} == {"/cpu:0"}, nodes
-            assert {node["device"] for node in nodes if node["rule"] is None} == {"/gpu:0"}, nodes
+            assert found.devices == ("/cpu:0", "/gpu:0")
+            [told] = found.rules
+            assert (told.kept, told.device, told.elsewhere) == (True, "/cpu:0", ())
+            nodes = [node for node in found.signatures["serving_default"].nodes if node.op == "MatMul"]
+            assert {node.device for node in nodes if node.rule == 0} == {"/cpu:0"}, nodes
+            assert {node.device for node in nodes if node.rule is None} == {"/gpu:0"}, nodes
             x = np.random.default_rng(1).normal(size=(8, 64)).astype(np.float32)
             for name, value in client.run("placed", x, timeout=UP_S).items():
                 plain = client.run("plain", x, timeout=UP_S)[name]
@@ -63,9 +63,9 @@ def test_with_soft_placement_it_runs_on_the_cpu_and_that_is_said(models: Path) -
         with pool.client() as client:
             words = np.array([b"a", b"word"], object)
             assert client.run("words", words, timeout=UP_S)["length"].tolist() == [1, 4]
-            [told] = client.placement("words", timeout=UP_S)["rules"]
-            assert told["kept"] is False
-            assert {each["device"] for each in told["elsewhere"]} <= {"/cpu:0"}
+            [told] = client.placement("words", timeout=UP_S).rules
+            assert told.kept is False
+            assert {each.device for each in told.elsewhere} <= {"/cpu:0"}
         assert pool.stop() == 0
     finally:
         pool.kill()

@@ -1,4 +1,4 @@
-"""The command line against a real pool: each command is a process, as a shell would start it."""
+"""The command line against a real pool. A command is a process, as a shell starts it, where that is what counts."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.commands import command_line, run_command
+from support.commands import Done, command_line, in_process, run_command
 from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
 from support.processes import alive, children, eventually
 
@@ -20,26 +20,39 @@ TIMEOUT_S = 60.0
 BROKEN = f'{STUBS}[[model]]\nname = "broken"\npath = "stub:cannot-load"\n'
 
 
-def output(pool: PoolProcess | None, *argv: str, stdin: bytes = b"") -> str:
+def process_output(pool: PoolProcess | None, *argv: str, stdin: bytes = b"") -> str:
     done = run_command(pool, *argv, stdin=stdin)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
+def output(pool: PoolProcess | None, *argv: str) -> str:
+    done = in_process(*argv, pool=pool)
+    assert (done.status, done.err) == (0, "")
+    return done.out
+
+
 def failure(pool: PoolProcess | None, *argv: str) -> str:
     """The one line of a command that must fail."""
+    return one_line(in_process(*argv, pool=pool))
+
+
+def process_failure(pool: PoolProcess | None, *argv: str) -> str:
     done = run_command(pool, *argv)
-    assert done.returncode == 1, done
-    assert done.stderr.startswith("pool: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+    return one_line(Done(done.returncode, done.stdout, done.stderr))
+
+
+def one_line(done: Done) -> str:
+    assert done.status == 1, done
+    assert done.err.startswith("pool: ")
+    assert done.err.count("\n") == 1
+    return done.err
 
 
 @pytest.fixture(scope="module")
 def half() -> Iterator[PoolProcess]:
-    """A pool of which one of two slots is FATAL."""
-    with pool_process(stub_config('ready = "any"', models=BROKEN)) as running:
-        running.await_log("FATAL")
+    """A pool without one of its models."""
+    with pool_process(stub_config(models=BROKEN)) as running:
         yield running
 
 
@@ -47,7 +60,7 @@ def half() -> Iterator[PoolProcess]:
 
 
 def test_status(pool: PoolProcess) -> None:
-    lines = output(pool, "status").splitlines()
+    lines = process_output(pool, "status").splitlines()
     assert lines[0].startswith(f"pool 0.1.0 at {pool.endpoint}, pid {pool.pid}, up ")
     assert lines[0].endswith(": SERVING")
     assert lines[3].split() == ["SLOT", "DEVICE", "PID", "INC.", "STATE", "DOING", "JOBS", "HOST", "MEM", "MODELS"]
@@ -76,16 +89,30 @@ def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
             future.cancel()
 
 
-def test_status_says_why_a_slot_is_fatal(half: PoolProcess) -> None:
-    lines = output(half, "status").splitlines()
-    assert lines[-1].startswith(("slot 0 is FATAL: ", "slot 1 is FATAL: "))
-    assert "cannot-load" in lines[-1]
+WHY = "stub:cannot-load: the stub backend has no model 'cannot-load' to load; mend it, then run `pool reload`"
+
+
+def test_what_could_not_be_loaded_is_told_by_every_command(half: PoolProcess) -> None:
+    ready = re.search(r"ready: 2 of 2 slots serve at \S+, without model broken; `pool status` says why", half.text())
+    assert ready is not None
+    line = output(half, "status").splitlines()[-1]
+    assert re.fullmatch(rf"model broken could not be loaded in slot [01]: {re.escape(WHY)}", line)
+    found = json.loads(output(half, "status", "--json"))
+    assert [each["model"] for each in found["unloadable"]] == ["broken"]
+    assert [slot["state"] for slot in found["slots"]] == ["READY", "READY"]
+    (of_models,) = [each for each in json.loads(output(half, "models", "--json")) if each["name"] == "broken"]
+    assert (of_models["unloadable"], of_models["slots"]) == (found["unloadable"], [])
+    assert failure(half, "health", "--model", "broken") == f"pool: broken is not served: {line}\n"
+    assert output(half, "health") == "the pool serves: 2 of 2 slots READY\n"
+    with half.client() as client:
+        assert not client.is_ready("broken")
 
 
 def test_models(half: PoolProcess) -> None:
     lines = output(half, "models").splitlines()
     assert lines[1:3] == ["  stub:echo", "  serving_default     in   x: float32 of any shape"]
-    assert "  no worker has loaded it; `pool status` says why" in lines
+    assert "broken  in no slot, not ready" in lines
+    assert any(WHY in line for line in lines)
     assert any(line.startswith("counter  ") and "stateful" in line for line in lines)
     names = [model["name"] for model in json.loads(output(half, "models", "--json"))]
     assert set(names) == {"echo", "faults", "counter", "broken"}
@@ -95,14 +122,14 @@ def test_models(half: PoolProcess) -> None:
 
 
 def test_submit(pool: PoolProcess, tmp_path: Path) -> None:
-    assert output(pool, "submit", "echo", "--input", "[1, 2.5]") == "x float32 [2]: [1. , 2.5]\n"
+    assert process_output(pool, "submit", "echo", "--input", "[1, 2.5]") == "x float32 [2]: [1. , 2.5]\n"
     assert output(pool, "submit", "echo", "--input", "x=3") == "x float32 []: 3.0\n"
     text = ["submit", "echo", "--signature", "string", "--input"]
     assert output(pool, *text, "import os") == "x string []: import os\n"
     (tmp_path / "code").write_bytes(b"\xff\x00")
     blob = json.loads(output(pool, *text, f"x=@{tmp_path}/code", "--json"))
     assert blob == {"outputs": {"x": {"dtype": "string", "shape": [], "values": {"b64": "/wA="}}}}
-    assert output(pool, *text, "@-", stdin=b"from stdin") == "x string []: from stdin\n"
+    assert process_output(pool, *text, "@-", stdin=b"from stdin") == "x string []: from stdin\n"
 
 
 def test_submit_an_array_from_a_file(pool: PoolProcess, tmp_path: Path) -> None:
@@ -113,10 +140,10 @@ def test_submit_an_array_from_a_file(pool: PoolProcess, tmp_path: Path) -> None:
 
 def test_submit_with_words_that_cannot_be_right(pool: PoolProcess) -> None:
     for words, reason in (("y=1", "no input 'y'; there are: x"), ("hello", "'hello' is not JSON")):
-        done = run_command(pool, "submit", "echo", "--input", words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert reason in done.stderr
-        assert done.stderr.count("\n") == 1
+        done = in_process("submit", "echo", "--input", words, pool=pool)
+        assert (done.status, done.out) == (2, "")
+        assert reason in done.err
+        assert done.err.count("\n") == 1
 
 
 def test_submit_says_what_the_pool_says(pool: PoolProcess) -> None:
@@ -125,17 +152,19 @@ def test_submit_says_what_the_pool_says(pool: PoolProcess) -> None:
         assert "did you mean 'string'?" in failure(pool, "submit", "echo", "--signature", "sting", "--input", value)
     assert "has several signatures" in failure(pool, "submit", "faults")
     assert "no output 'y'" in failure(pool, "submit", "echo", "--input", "1", "--output", "y")
-    assert failure(pool, "submit", "faults", "--signature", "fail", "--input", "text=boom") == "pool: boom\n"
+    boom = ["submit", "faults", "--signature", "fail", "--input", "text=boom"]
+    assert process_failure(pool, *boom) == "pool: boom\n"
     late = ["submit", "faults", "--signature", "sleep", "--input", "2", "--timeout", "0.2"]
     assert "the timeout ended while it ran" in failure(pool, *late)
 
 
 def test_submit_to_a_model_that_no_worker_can_load(half: PoolProcess) -> None:
-    assert "no worker is left for model 'broken'" in failure(half, "submit", "broken", "--input", "1")
+    text = f"pool: model 'broken' could not be loaded, so it is not served: {WHY}\n"
+    assert failure(half, "submit", "broken", "--input", "1") == text
 
 
 def test_submit_waits_for_a_pool_that_is_on_its_way() -> None:
-    pool = PoolProcess(stub_config()).start()
+    pool = PoolProcess(stub_config(devices='["cpu"]')).start()
     try:
         pool.await_log("pool at")
         assert output(pool, "submit", "echo", "--input", "1") == "x float32 []: 1.0\n"
@@ -209,12 +238,11 @@ def test_bench_as_json(pool: PoolProcess) -> None:
 
 
 def test_bench_counts_errors_and_fails_if_there_is_nothing_else(pool: PoolProcess) -> None:
-    done = run_command(
-        pool, "bench", "run", "faults", "--signature", "fail", "--input", "text=boom", "--jobs", "20", "--warmup", "0"
-    )
-    assert done.returncode == 1
-    assert "20 ModelFailed, the last: boom" in done.stdout
-    assert done.stderr == "pool: every job failed (ModelFailed)\n"
+    argv = ["--signature", "fail", "--input", "text=boom", "--jobs", "20", "--warmup", "0"]
+    done = in_process("bench", "run", "faults", *argv, pool=pool)
+    assert done.status == 1
+    assert "20 ModelFailed, the last: boom" in done.out
+    assert done.err == "pool: every job failed (ModelFailed)\n"
 
 
 def test_bench_says_at_once_what_the_caller_got_wrong(pool: PoolProcess) -> None:
@@ -249,10 +277,10 @@ def test_a_sweep_draws_its_curve(pool: PoolProcess, tmp_path: Path) -> None:
 
 def test_an_open_loop_of_errors_alone(pool: PoolProcess) -> None:
     argv = ["--signature", "fail", "--input", "text=boom", "--rate", "50", "--duration", "0.4", "--warmup", "0"]
-    done = run_command(pool, "bench", "open-loop", "faults", *argv)
-    assert done.returncode == 1
-    assert " ModelFailed, the last: boom" in done.stdout
-    assert done.stderr == "pool: every job failed (ModelFailed)\n"
+    done = in_process("bench", "open-loop", "faults", *argv, pool=pool)
+    assert done.status == 1
+    assert " ModelFailed, the last: boom" in done.out
+    assert done.err == "pool: every job failed (ModelFailed)\n"
 
 
 def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> None:
@@ -279,22 +307,21 @@ def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> No
 
 
 def test_stop_and_what_follows() -> None:
-    with pool_process(stub_config()) as pool:
+    with pool_process(stub_config(devices='["cpu"]')) as pool:
         workers = children(pool.pid)
-        assert output(pool, "stop") == f"stopped (pid {pool.pid})\n"
+        assert process_output(pool, "stop") == f"stopped (pid {pool.pid})\n"
         assert pool.wait(10) == 0
         assert not any(alive(pid) for pid in workers)
         assert "no pool runs at" in failure(pool, "stop")
         assert f"no pool answers at {pool.endpoint}" in failure(pool, "status")
 
 
-def test_a_pool_that_is_stopped_by_a_signal_is_told_from_none() -> None:
-    with pool_process(stub_config()) as pool:
-        pool.running.send_signal(signal.SIGSTOP)
-        try:
-            assert f"does not answer (waited 2 s): its process (pid {pool.pid}) is stopped" in failure(pool, "status")
-        finally:
-            pool.running.send_signal(signal.SIGCONT)
+def test_a_pool_that_is_stopped_by_a_signal_is_told_from_none(half: PoolProcess) -> None:
+    half.running.send_signal(signal.SIGSTOP)
+    try:
+        assert f"does not answer (waited 2 s): its process (pid {half.pid}) is stopped" in failure(half, "status")
+    finally:
+        half.running.send_signal(signal.SIGCONT)
 
 
 def test_check_notices_a_pool_that_runs(pool: PoolProcess) -> None:
@@ -308,8 +335,6 @@ def test_check_notices_a_pool_that_runs(pool: PoolProcess) -> None:
     ("argv", "streams"),
     [
         (["status"], ">&-"),
-        (["models"], ">&- 2>&-"),
-        (["explain"], ">&-"),
         (["submit", "echo", "--input", "x=[1]"], "<&-"),
         (["status"], "<&- >&- 2>&-"),
         (["check"], ">&-"),
@@ -331,7 +356,7 @@ def test_a_failure_that_nobody_reads_is_told_by_the_status(tmp_path: Path, strea
     assert (done.returncode, done.stdout) == (2, b"")
 
 
-@pytest.mark.parametrize("argv", [["status"], ["explain"], ["status", "--json"]])
+@pytest.mark.parametrize("argv", [["status"], ["status", "--json"]])
 def test_a_reader_that_leaves_early_gets_no_traceback(pool: PoolProcess, argv: list[str]) -> None:
     process = subprocess.Popen(command_line(pool, *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -340,9 +365,9 @@ def test_a_reader_that_leaves_early_gets_no_traceback(pool: PoolProcess, argv: l
     assert (process.returncode, said) == (1, b"")
 
 
-def test_a_pool_without_streams_writes_into_none_of_its_sockets(pool: PoolProcess) -> None:
+def test_a_pool_without_streams_writes_into_none_of_its_sockets() -> None:
     """The numbers of those that are missing would be its sockets', and what it prints would go there."""
-    bare = PoolProcess(pool.config.read_text().replace(pool.endpoint, "@endpoint@"))
+    bare = PoolProcess(stub_config(devices='["cpu"]'))
     try:
         argv = [*command_line(None, "start", "--config"), str(bare.config)]
         bare.process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *argv])

@@ -10,7 +10,7 @@ import pytest
 
 from pool import Client
 from pool.wire.records import Failover
-from support.commands import run_command
+from support.commands import in_process
 from support.fake_nvml import CARD, OTHER, FakeNvml
 from support.pool_process import PoolProcess, pool_process
 from support.processes import eventually, pid_of
@@ -50,15 +50,15 @@ def test_one_model_on_four_gpus_uses_them_all_and_gives_way_to_another(nvml: Fak
         assert served(client) == [["a"]] * 4
         assert copies(client) == {"a": (["gpu:4", "gpu:5", "gpu:6", "gpu:7"], "it is on every device")}
         everywhere(client, "a", 1.0)
-        said = run_command(pool, "placement", "a").stdout
+        said = in_process("placement", "a", pool=pool).out
         assert said.startswith("a is on 4 devices: gpu:4, gpu:5, gpu:6, gpu:7; it is on every device\n")
         with asked_all_the_time(pool, "a"):
             client.load("b", "stub:tell?n=2", wait=False)
             eventually(lambda: served(client) == [["a"], ["b"], ["a"], ["b"]], 40)
             everywhere(client, "b", 2.0)
             with asked_all_the_time(pool, "b"):
-                found = run_command(pool, "restart", "--rolling")
-                assert found.returncode == 0, found.stderr
+                found = in_process("restart", "--rolling", pool=pool)
+                assert found.status == 0, found.err
             assert served(client) == [["a"], ["b"], ["a"], ["b"]]
             client.unload("b")
             eventually(lambda: served(client) == [["a"]] * 4, 40)

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
+from support.commands import run_command
 from support.fake_nvml import FakeNvml
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, pid_of
-from support.steady_clients import asked_all_the_time
+from support.steady_clients import answers, asked_all_the_time
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
@@ -149,14 +150,59 @@ def test_a_load_that_hangs_is_bounded() -> None:
         pool.kill()
 
 
-def test_one_slot_that_is_fatal_does_not_take_the_others_down(nvml: FakeNvml) -> None:
+def test_a_model_that_cannot_load_leaves_a_slot_without_another_fatal_and_the_others_serve(nvml: FakeNvml) -> None:
     models = _model("stub:echo", "good", "[0]") + _model("stub:cannot-load", "broken", "[1]")
     config = stub_config(devices="[0, 1]", models=models)
     with pool_process(config, nvml.environ) as pool, pool.client() as client:
         assert "ready: 1 of 2 slots serve" in pool.text()
         assert client.run("good", 1.0)["x"] == 1.0
-        with pytest.raises(errors.WorkerLost, match=r"no worker is left for model 'broken': slot 1 is FATAL"):
+        slot = client.status().slots[1]
+        assert (slot.state, slot.models, "MODEL_CANNOT_LOAD" in slot.reason) == ("FATAL", (), True)
+        with pytest.raises(errors.ModelNotFound, match="model 'broken' could not be loaded, so it is not served: "):
             client.run("broken", 1.0)
+        told = run_command(pool, "restart", "1").stderr
+        assert told == "pool: no model is placed in slot 1; `pool reload` tries again what could not be loaded there\n"
+
+
+def test_a_pool_that_is_to_serve_all_of_its_models_ends_without_one() -> None:
+    models = _model("stub:echo", "good") + _model("stub:cannot-load")
+    pool = PoolProcess(stub_config('ready = "strict"', models=models)).start()
+    try:
+        assert pool.wait() == 3
+        last = pool.text().strip().splitlines()[-1]
+        assert last.startswith("pool: exit status 74 MODEL_CANNOT_LOAD: model broken: stub:cannot-load: ")
+        assert last.endswith('([pool] ready = "strict")')
+        pool.assert_clean([])
+    finally:
+        pool.kill()
+
+
+def test_of_many_models_the_good_ones_are_served_and_a_mended_one_comes_with_a_reload(tmp_path: Path) -> None:
+    """In one slot, whose workers learn one after the other what they have to leave out."""
+    bad = {3, 11, 17}
+    for number in range(20):
+        (tmp_path / f"m{number}").mkdir()
+        text = "cannot-load" if number in bad else f"tell?n={number}"
+        (tmp_path / f"m{number}" / "saved_model.pb").write_text(text)
+    models = "".join(_model(f"stub:files?{tmp_path}/m{number}", f"m{number}") for number in range(20))
+    with pool_process(stub_config(devices='["cpu"]', models=models)) as pool, pool.client() as client:
+        assert {each.model for each in client.status().unloadable} == {f"m{number}" for number in bad}
+        assert client.status().slots[0].incarnation == 1 + len(bad)
+        for number in set(range(20)) - bad:
+            assert answers(client, f"m{number}") == number
+        with asked_all_the_time(pool, "m1"):
+            (tmp_path / "m3" / "saved_model.pb").write_text("tell?n=33")
+            found = run_command(pool, "reload", "--wait")
+            assert (found.returncode, found.stderr) == (0, ""), found
+            assert answers(client, "m3") == 33.0
+            assert run_command(pool, "restart", "0").returncode == 0
+        assert {each.model for each in client.status().unloadable} == {"m11", "m17"}
+        incarnation = client.status().slots[0].incarnation
+        assert run_command(pool, "reload", "--wait").returncode == 0
+        assert client.status().slots[0].incarnation == incarnation, "nothing has changed"
+        os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
+        eventually(lambda: client.status().slots[0].incarnation > incarnation)
+        assert answers(client, "m3") == 33.0
 
 
 def test_a_client_that_repeats_a_poisonous_job_does_not_end_the_pool() -> None:

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from pool.config import Settings, with_demo
+from pool.devices import discover_gpus
 from pool.doctor import Finding, Machine, Verdict, examine
 from support.commands import in_process
 from support.fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
@@ -29,7 +30,15 @@ def one_gpu(nvml: FakeNvml, pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     nvml.say(CARD, each_worker=TAKEN)
+    monkeypatch.setattr("pool.doctor.cards.discover_gpus", lambda: discover_gpus(pynvml))
     return nvml
+
+
+@pytest.fixture
+def asked_elsewhere(one_gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """NVML is asked in a process of its own, as a user's doctor does it, and not in this one, which takes no time."""
+    monkeypatch.setattr("pool.doctor.cards.discover_gpus", discover_gpus)
+    return one_gpu
 
 
 @pytest.fixture
@@ -54,6 +63,7 @@ def verdicts(said: Mapping[str, Finding], device: str) -> list[Verdict]:
     return [said[f"{device}{check}"].verdict for check in CHECKS]
 
 
+@pytest.mark.usefixtures("asked_elsewhere")
 def test_all_is_well(two_gpus: FakeNvml) -> None:
     said = found()
     assert not [each for each in said.values() if each.verdict is FAILED]
@@ -92,7 +102,13 @@ def test_without_a_gpu_each_check_works_or_says_why_it_cannot(monkeypatch: pytes
 def test_what_is_wrong_with_the_library_is_found(told: str, failed: set[str]) -> None:
     said = found(STUB_PROBE=told)
     assert {name for name, each in said.items() if each.verdict is FAILED} == failed
+    if told == "blind":
+        assert said["TensorFlow"].seen.endswith("sees 0 GPUs, but NVML lists 1")
+        assert said["TensorFlow"].advice == (
+            "pip install 'tf-worker-pool[gpu]'; it printed: Cannot dlopen some GPU libraries."
+        )
     if told in ("blind", "crash"):
+        assert "cpu two workers" not in said
         assert {said[name].seen for name in OF_GPUS} == {"TensorFlow sees no GPU"}
     if told == "crash":
         assert said["TensorFlow"].seen == "its process died: SIGABRT"
@@ -101,16 +117,16 @@ def test_what_is_wrong_with_the_library_is_found(told: str, failed: set[str]) ->
 
 @pytest.mark.usefixtures("one_gpu")
 def test_what_hangs_is_given_up_and_its_stacks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pool.doctor.probe.LONGEST_S", 12.0)
-    monkeypatch.setattr("pool.doctor.probe.STACKS_BEFORE_S", 10.5)
-    monkeypatch.setattr("pool.doctor.cards.LONGEST_S", 12.0)
+    monkeypatch.setattr("pool.doctor.probe.LONGEST_S", 8.0)  # which its start is a part of
+    monkeypatch.setattr("pool.doctor.probe.STACKS_BEFORE_S", 7.5)
+    monkeypatch.setattr("pool.doctor.cards.LONGEST_S", 8.0)
     said = found(STUB_PROBE="hang")
-    assert said["TensorFlow"].seen == "no answer within 12 s"
+    assert said["TensorFlow"].seen == "no answer within 8 s"
     assert "in look" in said["TensorFlow"].log
 
 
 def test_an_nvml_that_hangs_does_not_hang_the_doctor(
-    one_gpu: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked_elsewhere: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the kernel shows a card, it is an error that NVML does not."""
     monkeypatch.setattr("pool.devices.discovery.LONGEST_S", 3.0)
@@ -118,10 +134,10 @@ def test_an_nvml_that_hangs_does_not_hang_the_doctor(
     card.mkdir(parents=True)
     (card / "vendor").write_text("0x10de\n")
     (card / "class").write_text("0x030200\n")
-    one_gpu.say(CARD, hang_s=600)
+    asked_elsewhere.say(CARD, hang_s=600)
     said = found(tmp_path, CUDA_VISIBLE_DEVICES="")
-    one_gpu.say(CARD)
-    assert one_gpu.hangs()
+    asked_elsewhere.say(CARD)
+    assert asked_elsewhere.hangs()
     assert said["NVML"].verdict is FAILED
     assert "at 0000:1a:00.0, but NVML did not answer within 3 s" in said["NVML"].seen
     assert said["cpu two workers"].verdict is OK

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ from pool import errors
 from support.pool_process import STUBS
 from support.processes import alive, children, eventually
 
-ECHO = {"model": [{"name": "echo", "path": "stub:echo", "devices": "all"}], "pool": {"devices": ["cpu", "cpu"]}}
+ECHO = {"model": [{"name": "echo", "path": "stub:echo", "devices": "all"}], "pool": {"devices": ["cpu"]}}
 
 
 @pytest.fixture(autouse=True)
@@ -48,19 +48,16 @@ def test_it_lives_as_long_as_the_block() -> None:
         assert list(running.map("echo", [1.0, 2.0]))[1]["x"] == 2.0
         process = running.pid
         workers = children(process)
-        assert len(workers) == 2
-    assert not alive(process)
-    assert not any(alive(worker) for worker in workers)
-    assert folders() == before
-
-
-def test_its_log_is_beside_its_socket_and_is_added_to() -> None:
-    with pool.start(ECHO) as running:
+        assert len(workers) == 1
+        # Its log is beside its socket.
         log = Path(running.endpoint.removeprefix("ipc://")).with_name("log")
-        eventually(lambda: "ready: 2 of 2 slots serve" in log.read_text())
+        eventually(lambda: "ready: 1 of 1 slots serve" in log.read_text())
         # What is printed past the log goes to its end, as the log does after a change of files.
         flags = int(Path(f"/proc/{running.pid}/fdinfo/2").read_text().split("flags:")[1].split()[0], 8)
         assert flags & os.O_APPEND
+    assert not alive(process)
+    assert not any(alive(worker) for worker in workers)
+    assert folders() == before
 
 
 def test_a_file_and_its_own_endpoint(tmp_path: Path) -> None:
@@ -85,6 +82,16 @@ def test_what_is_wrong_is_raised() -> None:
             {"model": [{"name": "slow", "path": "stub:load-hang"}], "pool": {"devices": ["cpu"]}}, ready_timeout=1
         )
     assert folders() == before
+
+
+def test_a_model_that_cannot_be_loaded_is_warned_of() -> None:
+    config = {**ECHO, "model": [*ECHO["model"], {"name": "broken", "path": "stub:cannot-load"}]}
+    with pytest.warns(RuntimeWarning, match=r"the pool could not load model broken; status\(\) says why") as warned:
+        running = pool.start(config)
+    with running:
+        assert warned[0].filename == __file__
+        assert running.run("echo", 1.0)["x"] == 1.0
+        assert [each.model for each in running.status().unloadable] == ["broken"]
 
 
 def test_its_death_is_the_end_of_its_jobs() -> None:
@@ -185,7 +192,7 @@ def test_a_forked_child_does_not_keep_the_pool_of_a_dead_program() -> None:
 
 IN_A_TERMINAL = """
 import os, pool, signal, sys
-slow = {"name": "slow", "path": "stub:rows?load_ms=2500"}
+slow = {"name": "slow", "path": "stub:rows?load_ms=1500"}
 with pool.start({"model": [slow], "pool": {"devices": ["cpu"]}}) as running:
     print("it serves", flush=True)
     os.kill(running.pid, signal.SIGKILL)
@@ -265,7 +272,7 @@ class TestTheChildsSide:
                 self,
                 _plan: object,
                 _environ: object,
-                on_ready: Callable[[int, int], None],
+                on_ready: Callable[[int, int, Sequence[str]], None],
                 _notifier: object,
                 _source: object,
             ) -> None:
@@ -273,7 +280,7 @@ class TestTheChildsSide:
 
             def run(self, _link: int) -> SimpleNamespace:
                 ours.close()
-                self._on_ready(1, 1)
+                self._on_ready(1, 1, ())
                 return SimpleNamespace(failed=False, reason="the program went away")
 
         monkeypatch.setattr(self.module, "Service", Ready)

@@ -14,9 +14,11 @@ pytest.importorskip("ipykernel")
 LONG_S = 60.0
 START = """
 import pool
-owned = pool.start({"model": [{"name": "slow", "path": "stub:rows?load_ms=2500"}], "pool": {"devices": ["cpu"]}})
+owned = pool.start({"model": [{"name": "slow", "path": "stub:rows?load_ms=LOAD"}], "pool": {"devices": ["cpu"]}})
 owned.pid
 """
+SLOWLY = START.replace("LOAD", "1500")  # so that there is something to show
+QUICKLY = START.replace("LOAD", "0")
 
 Cell = Callable[[str], tuple[dict[str, Any], str]]
 
@@ -52,7 +54,7 @@ def cell() -> Iterator[Cell]:
 
 
 def test_it_shows_its_progress_and_its_status_and_lives_until_it_is_closed(cell: Cell) -> None:
-    shown, written = cell(START)
+    shown, written = cell(SLOWLY)
     pid = int(shown["text/plain"])
     assert "\r0 of 1 slots READY · slot 0 cpu:0: " in written
     assert written.endswith("\r"), "nothing of it stays"
@@ -64,7 +66,7 @@ def test_it_shows_its_progress_and_its_status_and_lives_until_it_is_closed(cell:
     cell("owned.close()")
     eventually(lambda: not alive(pid))
     cell("owned.close()")
-    shown, _ = cell(START)
+    shown, _ = cell(QUICKLY)
     again = int(shown["text/plain"])
     assert alive(again)
     shown, _ = cell(
@@ -72,5 +74,5 @@ def test_it_shows_its_progress_and_its_status_and_lives_until_it_is_closed(cell:
         " signature='double')]\nlen(results)"
     )
     assert shown["text/plain"] == "9"
-    cell(START)  # in the place of the former
+    cell(QUICKLY)  # in the place of the former
     eventually(lambda: not alive(again))

@@ -16,7 +16,7 @@ import pytest
 from integration.run_ledger import Ledger
 from pool import Client, errors
 from pool.wire.records import Slot
-from support.commands import run_command
+from support.commands import in_process
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually, freeze, pid_of
 
@@ -163,15 +163,15 @@ def test_a_slot_that_is_needed_is_not_restarted_until_another_is_there(three: Po
 def test_a_model_is_loaded_and_unloaded_without_a_wait(three: PoolProcess, told: Ledger) -> None:
     """Each command ends while what it would wait for cannot: a load that never ends, and a job at a gate."""
     with three.client() as client:
-        done = run_command(three, "load", "endless", "stub:load-hang", "--no-wait")
-        assert (done.returncode, done.stderr) == (0, "")
+        done = in_process("load", "endless", "stub:load-hang", "--no-wait", pool=three)
+        assert (done.status, done.err) == (0, "")
         eventually(lambda: any(slot.state == "LOADING" for slot in client.status().slots), 20, client.status)
-        done = run_command(three, "unload", "endless", "--no-wait")
-        assert (done.returncode, done.stderr) == (0, "")
+        done = in_process("unload", "endless", "--no-wait", pool=three)
+        assert (done.status, done.err) == (0, "")
         eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 40, client.status)
         with told.occupied(client, "told") as running:
-            done = run_command(three, "unload", "told", "--no-wait")
-            assert (done.returncode, done.stderr) == (0, "")
+            done = in_process("unload", "told", "--no-wait", pool=three)
+            assert (done.status, done.err) == (0, "")
             assert not running.done()
         assert running.result(30)["total"].tolist() == [-1]
         eventually(lambda: "told" not in [model.name for model in client.models()], 40)
@@ -184,7 +184,7 @@ def test_a_model_is_loaded_and_unloaded_without_a_wait(three: PoolProcess, told:
 def watched() -> Iterator[PoolProcess]:
     """`period` is over as soon as a worker is READY, so that no number of deaths gives the slot up."""
     rest = '[restart]\nintensity = 1\nperiod = "10ms"\nbackoff_max = "100ms"\n'
-    rest += '[health]\nheartbeat = "200ms"\nsilent_after = "5s"\nload_timeout = "3s"\nwarmup_timeout = "3s"\n'
+    rest += '[health]\nheartbeat = "200ms"\nsilent_after = "3s"\nload_timeout = "1500ms"\nwarmup_timeout = "1500ms"\n'
     with started(stub_config("", '["cpu"]', ECHO, rest), "--log-level", "debug") as running:
         yield running
 
@@ -198,9 +198,9 @@ def test_debug_shows_the_fields_of_each_line(watched: PoolProcess) -> None:
     ("path", "key"), [("stub:load-hang", "load_timeout"), ("stub:rows?run_ms=100000", "warmup_timeout")]
 )
 def test_a_phase_has_the_time_that_its_key_gives(watched: PoolProcess, path: str, key: str) -> None:
-    done = run_command(watched, "load", "slow", path)
-    assert done.returncode == 1, done
-    assert f"within 3 s ([health] {key} may be too short)" in done.stderr
+    done = in_process("load", "slow", path, pool=watched)
+    assert done.status == 1, done
+    assert f"within 1.5 s ([health] {key} may be too short)" in done.err
 
 
 def test_deaths_that_lie_further_apart_than_the_period_give_no_slot_up(watched: PoolProcess) -> None:
@@ -218,7 +218,7 @@ def test_an_idle_worker_may_be_silent_for_as_long_as_its_key_says(watched: PoolP
         await_ready(client, slot.incarnation + 1)
     (line,) = [line for line in watched.text().splitlines() if "silent_after" in line and "event=slot_backoff" in line]
     (silent_s,) = re.findall(r"gave no sign of life for (\d+) s \(\[health\] silent_after\)\"", line)
-    assert int(silent_s) >= 5
+    assert int(silent_s) >= 3
 
 
 def test_a_worker_that_has_served_for_long_is_replaced() -> None:

@@ -4,11 +4,10 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from pool import AsyncClient
+from pool import AsyncClient, Placement
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually, pid_of
@@ -51,10 +50,10 @@ def test_each_is_a_process_of_its_own_with_a_number_and_the_name_of_the_device(p
 def test_a_worker_is_asked_what_it_runs_where(pool: PoolProcess) -> None:
     with pool.client() as client:
         found = client.placement("b", device="slot:3")
-        assert (found["model"], found["slot"], found["device"], found["rules"]) == ("b", 3, "cpu:0", [])
-        assert found["signatures"]["pid"]["nodes"][0]["device"] == "/cpu:0"
+        assert (found.model, found.slot, found.device, found.rules) == ("b", 3, "cpu:0", ())
+        assert found.signatures["pid"].nodes[0].device == "/cpu:0"
 
-    async def asked() -> dict[str, Any]:
+    async def asked() -> Placement:
         async with AsyncClient(pool.endpoint) as client:
             return await client.placement("b", device="slot:3", timeout=20.0)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pool import errors
+from support.commands import in_process
 from support.pool_process import PoolProcess, pool_process
 
 STUB = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "echo"\npath = "stub:echo"\n'
@@ -42,7 +43,9 @@ def test_the_configuration_is_the_one_named_else_the_one_that_lies_here_else_the
 
 
 @pytest.mark.parametrize("here", ["link", "folder", "wrong"])
-def test_what_is_called_config_toml_is_never_passed_over(tmp_path: Path, here: str) -> None:
+def test_what_is_called_config_toml_is_never_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str
+) -> None:
     config = tmp_path / "config.toml"
     match here:
         case "link":
@@ -51,11 +54,11 @@ def test_what_is_called_config_toml_is_never_passed_over(tmp_path: Path, here: s
             config.mkdir()
         case _:
             config.write_text("[pool]\nlines = 3\n")
-    argv = [sys.executable, "-P", "-m", "pool", "start"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "config.toml:" in done.stderr
-    assert "demo" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = in_process("start")
+    assert done.status == 2, done
+    assert "config.toml:" in done.err
+    assert "demo" not in done.err
 
 
 @pytest.mark.tensorflow

@@ -181,11 +181,12 @@ def test_what_a_worker_prints_is_not_obeyed_by_a_terminal(
 
 
 def test_deaths_are_told_by_name() -> None:
-    assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, (), untouched=True)
-    assert death_of(-9, (), by_us=True) == Death("SIGKILL", True, ())
-    assert death_of(-11, ()) == Death("SIGSEGV", True, (), untouched=True)
+    assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, (), untouched=True, cause="SIGKILL")
+    assert death_of(-9, (), by_us=True) == Death("SIGKILL", True, (), cause="SIGKILL")
+    assert death_of(-11, ()) == Death("SIGSEGV", True, (), untouched=True, cause="SIGSEGV")
     assert death_of(-11, (), by_us=True).untouched, "SIGKILL ends nobody by SIGSEGV"
-    assert death_of(3, (), by_us=True) == Death("exit status 3", True, (), untouched=True)
+    assert death_of(3, (), by_us=True) == Death("exit status 3", True, (), untouched=True, cause="OTHER")
+    assert {death_of(status, ("last",)).cause for status in Exit} == {status.name for status in Exit}
     told = death_of(Exit.MODEL_CANNOT_LOAD, ("noise", "model m: why"))
     assert told.text == "exit status 74 MODEL_CANNOT_LOAD: model m: why"
     assert (told.restartable, told.last_output) == (False, ("noise", "model m: why"))
@@ -256,7 +257,8 @@ def test_a_kill_from_outside_is_told_even_where_the_pool_kills_before_it_sees_th
         os.kill(up(supervisor, incarnation), signal.SIGKILL)
         supervisor.kill(0, incarnation, stacks=incarnation % 2 == 0)
         supervisor.kill(0, incarnation)
-        assert until_exit(supervisor).death == Death("SIGKILL (out of memory?)", True, ("up",), untouched=True)
+        told = Death("SIGKILL (out of memory?)", True, ("up",), untouched=True, cause="SIGKILL")
+        assert until_exit(supervisor).death == told
 
 
 def test_an_order_for_one_that_is_gone_is_nothing(play: Play, supervisor: Looped) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +67,24 @@ def test_no_pool_is_waited_for_as_long_as_is_said(tmp_path: Path, ask: Ask) -> N
     assert "no pool answers" in heard[0]
 
 
-def test_a_pool_that_loads_is_waited_for_and_says_what_it_does(ask: Ask) -> None:
-    heard: list[str] = []
-    pool = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
+def test_a_pool_that_loads_is_waited_for_and_says_what_it_does() -> None:
+    """By a client of each kind, at the same time."""
+    loads = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
+
+    def wait(ask: Ask) -> list[str]:
+        heard: list[str] = []
+        ask(loads.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
+        assert ask(loads.endpoint, "is_ready", "slow") is True
+        return heard
+
     try:
-        pool.start()
-        ask(pool.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
-        assert ask(pool.endpoint, "is_ready", "slow") is True
-        assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
-        assert pool.stop() == 0
+        loads.start()
+        with ThreadPoolExecutor() as threads:
+            for heard in threads.map(wait, (blocking, awaited)):
+                assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
+        assert loads.stop() == 0
     finally:
-        pool.kill()
+        loads.kill()
 
 
 def test_a_pool_of_ones_own_that_has_died_is_not_waited_for() -> None:

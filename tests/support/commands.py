@@ -28,8 +28,11 @@ class Done(NamedTuple):
 
 def command_line(pool: PoolProcess | None, *arguments: str) -> list[str]:
     """What to execute; with the endpoint of a pool, if one is given."""
-    endpoint = [] if pool is None else ["--endpoint", pool.endpoint]
-    return [sys.executable, "-P", "-m", "pool", *arguments, *endpoint]
+    return [sys.executable, "-P", "-m", "pool", *arguments, *_endpoint(pool)]
+
+
+def _endpoint(pool: PoolProcess | None) -> list[str]:
+    return [] if pool is None else ["--endpoint", pool.endpoint]
 
 
 def run_command(
@@ -47,12 +50,15 @@ def run_command(
     return subprocess.CompletedProcess(argv, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def in_process(*arguments: str) -> Done:
-    """In this process, where a test may have put something in the place of the client."""
+def in_process(*arguments: str, pool: PoolProcess | None = None) -> Done:
+    """In this process, where a test may have put something in the place of the client; it takes no time to start.
+
+    `pool`: whose endpoint it is given.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main(list(arguments))
+            main([*arguments, *_endpoint(pool)])
         except SystemExit as end:
             status = end.code
         else:

@@ -15,6 +15,7 @@ from support.pool_process import PoolProcess
 from support.processes import eventually
 
 ROW = np.ones((1,), np.float32)
+BREATH_S = 0.005  # of each client between two jobs: what a test waits for needs the cores more than they do
 
 
 def put(folder: Path, number: int, text: str | None = None) -> None:
@@ -47,6 +48,7 @@ def asked_all_the_time(
                     said = set(client.run(model, rows, timeout=20.0)["y"].tolist())
                     assert len(said) == 1, f"one job was answered by {said}"
                     found[said.pop()] += 1
+                    over.wait(BREATH_S)
                 except BaseException as error:  # told by the test
                     failed.append(error)
                     return

@@ -1,5 +1,6 @@
 """What a pool tells of itself in a state that a test has driven the core to, made by the product's own functions."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pool.devices import Device, Reading
@@ -30,6 +31,7 @@ ABOUT = {
     "versions": {"broken": [], "troubles": {}},
     "failover": {"away": [], "stays": []},
     "copies": [],
+    "unloadable": [],
 }
 READ = [Reading(97 << 30, 141 << 30, 0.87, 61)]  # of its GPU
 UUID = "GPU-5f1d4a3e-0000-4000-8000-000000000000"
@@ -51,8 +53,8 @@ def slot(driver: Driver, number: int) -> Slot:
     return _sent(Slot, slot_status(driver.machine, _devices(driver)[number], number, READ, driver.now))
 
 
-def models(driver: Driver) -> tuple[Model, ...]:
-    return _sent(tuple[Model, ...], models_status(driver.machine, (), lambda _: [], driver.now))
+def models(driver: Driver, unloadable: Sequence[Mapping[str, Any]] = ()) -> tuple[Model, ...]:
+    return _sent(tuple[Model, ...], models_status(driver.machine, (), unloadable, lambda _: [], driver.now))
 
 
 def history(driver: Driver, job: int) -> JobHistory:

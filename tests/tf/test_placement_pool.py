@@ -60,8 +60,8 @@ def test_each_worker_has_the_devices_that_its_models_ask_for(client: Client) -> 
         ("placed", "twice", "spread"),
     ]
     placed, plain = client.placement("placed"), client.placement("plain")
-    assert (placed["slot"], placed["devices"]) == (1, ["/cpu:0", "/cpu:1"])
-    assert (plain["slot"], plain["device"], plain["devices"]) == (0, "cpu:0", ["/cpu:0"])
+    assert (placed.slot, placed.devices) == (1, ("/cpu:0", "/cpu:1"))
+    assert (plain.slot, plain.device, plain.devices) == (0, "cpu:0", ("/cpu:0",))
     x = np.ones((3, 4), np.float32)
     for name, value in client.run("placed", x).items():
         np.testing.assert_allclose(value, client.run("plain", x)[name], rtol=1e-6)
@@ -73,22 +73,22 @@ def test_a_model_has_a_copy_on_each_device_or_is_spread_over_them(client: Client
     for model in ("twice", "spread"):
         for name, value in client.run(model, x).items():
             np.testing.assert_allclose(value, plain[name], rtol=1e-6)
-    nodes = client.placement("twice")["signatures"]["serving_default"]["nodes"]
-    variables = [node["device"] for node in nodes if node["op"] == "VarHandleOp"]
+    nodes = client.placement("twice").signatures["serving_default"].nodes
+    variables = [node.device for node in nodes if node.op == "VarHandleOp"]
     assert variables.count("/cpu:0") == variables.count("/cpu:1") > 0
-    rules = client.placement("spread")["rules"]
-    assert [rule["layers"] for rule in rules] == ["least-loaded"] * 2
+    rules = client.placement("spread").rules
+    assert [rule.layers for rule in rules] == ["least-loaded"] * 2
     with client.session("twice") as session, pytest.raises(errors.InvalidInput):
         session.run("nothing:0")
 
 
 def test_what_ran_where_is_printed(pool: PoolProcess, client: Client) -> None:
     found = client.placement("placed")
-    (rule,) = found["rules"]
-    assert (rule["kept"], rule["device"], rule["elsewhere"]) == (True, "/cpu:1", [])
-    nodes = found["signatures"]["serving_default"]["nodes"]
-    assert {node["device"] for node in nodes if node["rule"] == 0} == {"/cpu:1"}
-    assert {node["op"] for node in nodes if node["rule"] == 0} >= {"MatMul", "Relu", "ReadVariableOp", "VarHandleOp"}
+    (rule,) = found.rules
+    assert (rule.kept, rule.device, rule.elsewhere) == (True, "/cpu:1", ())
+    nodes = found.signatures["serving_default"].nodes
+    assert {node.device for node in nodes if node.rule == 0} == {"/cpu:1"}
+    assert {node.op for node in nodes if node.rule == 0} >= {"MatMul", "Relu", "ReadVariableOp", "VarHandleOp"}
     printed = run_command(pool, "placement", "placed", "--device", "slot:1")
     lines = printed.stdout.splitlines()
     assert lines[0] == "placed is on 1 device: cpu:0; it is on every device", printed.stderr
@@ -99,9 +99,9 @@ def test_what_ran_where_is_printed(pool: PoolProcess, client: Client) -> None:
 
 def test_what_keeps_state_is_left_alone(client: Client) -> None:
     before = client.run("counter", 0, signature="peek")["count"]
-    told = client.placement("counter")["signatures"]
-    assert told["serving_default"]["why"] == "it may change the model's state"
-    assert told["peek"]["nodes"]
+    told = client.placement("counter").signatures
+    assert told["serving_default"].why == "it may change the model's state"
+    assert told["peek"].nodes
     assert client.run("counter", 0, signature="peek")["count"] == before
 
 

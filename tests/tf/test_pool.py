@@ -1,5 +1,6 @@
 """The whole path with TensorFlow: client, pool, workers, Session, and back."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -265,6 +266,7 @@ def test_a_gpu_worker_imports_tensorflow_when_its_memory_is_free_and_not_before(
             pool.kill()
 
 
+@pytest.mark.models
 def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"not a protobuf at all")
     failed = PoolProcess(stub_config(devices='["cpu"]', models=model("broken", tmp_path))).start()
@@ -275,3 +277,26 @@ def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
         assert failed.text().count("STARTING") == 1, "it is not tried again"
     finally:
         failed.kill()
+
+
+def test_a_corrupt_model_keeps_its_slot_from_serving_it_and_from_nothing_else(
+    two_signatures: Path, tmp_path: Path
+) -> None:
+    for name in ("cut", "no-variables"):
+        shutil.copytree(two_signatures, tmp_path / name)
+    graph = tmp_path / "cut" / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes()[:-100])
+    shutil.rmtree(tmp_path / "no-variables" / "variables")
+    models = [model(name, tmp_path / name) for name in ("cut", "no-variables")] + [model("two", two_signatures)]
+    feeds = {"a": np.ones((2, 3), np.float32), "b": np.ones((2, 3), np.float32)}
+    with pool_process(stub_config(devices='["cpu"]', models="".join(models))) as pool, pool.client() as client:
+        expected = client.run("two", feeds)
+        why = {each.model: each.why for each in client.status().unloadable}
+        assert why.keys() == {"cut", "no-variables"}
+        assert "its protobuf is corrupt or cut short" in why["cut"]
+        with pytest.raises(errors.ModelNotFound, match=r"'cut' could not be loaded.*its protobuf is corrupt"):
+            client.run("cut", feeds)
+        shutil.copy(two_signatures / "saved_model.pb", graph)
+        assert run_command(pool, "reload", "--wait").returncode == 0
+        assert_same(client.run("cut", feeds), expected)
+        assert [each.model for each in client.status().unloadable] == ["no-variables"]

@@ -186,9 +186,9 @@ def test_tags_choose_the_graph(client: Client) -> None:
 
 
 def device_of(client: Client, model: str) -> str:
-    nodes = client.placement(model)["signatures"]["serving_default"]["nodes"]
-    (device,) = {node["device"] for node in nodes if node["node"] == "y"}
-    return str(device)
+    nodes = client.placement(model).signatures["serving_default"].nodes
+    (device,) = {node.device for node in nodes if node.node == "y"}
+    return device
 
 
 def test_devices_in_a_graph_are_cleared_as_asked(client: Client) -> None:

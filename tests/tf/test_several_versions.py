@@ -65,4 +65,4 @@ def test_a_session_runs_the_graph_of_its_version(
             with client.session("m", version=version) as session:
                 answer = session.run("StatefulPartitionedCall:0", {"serving_default_x:0": x})
             np.testing.assert_array_equal(answer, in_process(versions / folder, "serving_default", {"x": x})["y"])
-        assert client.placement("m@1")["model"] == "m@1"
+        assert client.placement("m@1").model == "m@1"

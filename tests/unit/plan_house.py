@@ -15,9 +15,10 @@ from pool.core import events as told
 from pool.core.fleet import SlotState
 from pool.core.machine import Machine
 from pool.plan import Plan, Reconciler, Source, make_plan
+from pool.recorder.hot_calls import JobArrived, tell
 from pool.systemd.notify import Notifier
 from pool.wire.worker_messages import Welcome
-from simulation.driver import Did, followed
+from simulation.driver import AnswerJob, Did, followed
 from simulation.plans import model_info
 from support.fake_nvml import eight_gpus
 from support.processes import eventually
@@ -42,7 +43,7 @@ class House:
     `broken_numbers`, `broken_models`: versions and paths that come up nowhere. `crashing`: slots whose next workers die
     and say nothing, while another one serves there. `held`: slots whose workers say nothing until they are let go.
     `stateful`: models of which workers say that they keep state.
-    What clients are told is in `replies`.
+    What clients are told is in `replies`, and of their jobs in `failed`.
     """
 
     def __init__(self, file: Settings) -> None:
@@ -55,7 +56,9 @@ class House:
         self.held: set[int] = set()
         self.stateful: set[str] = set()
         self.replies: dict[int, Any] = {}
+        self.failed: dict[int, str] = {}
         self.ready = 0
+        self.announced = (0, 0)  # slots that serve, of so many
         self.end: do.PoolStopped | None = None
         self.ended = False
         self._now = 1000.0
@@ -131,12 +134,20 @@ class House:
         self._now += 0.001
         if isinstance(event, told.WorkerExited) and event.slot in self._gone:
             self.reconciler.lost()
+        elif isinstance(event, told.WorkerExited):
+            self.reconciler.died(event.slot, event.incarnation, event.death)
         self.machine.handle(event, self._now)
         for action in followed(self.machine, self._now):
             self._do(action)
         if self.reconciler.awaits_jobs:
             self._turn.soon()
         self.machine.validate()
+
+    def submit(self, number: int, model: str) -> None:
+        job = JobArrived(b"client", number, model, None, None, None, 1e6, 0, None, 1, b"", b"")
+        tell(self.machine, job, self._now)
+        for action in followed(self.machine, self._now):
+            self._do(action)
 
     def turn(self) -> None:
         """Once round the loop; each worker takes its next step, unless its slot is held."""
@@ -221,13 +232,14 @@ class House:
             case do.StopWorker(slot, incarnation) | do.KillWorker(slot, incarnation):
                 self._todo = deque(step for step in self._todo if (step.slot, step.incarnation) != (slot, incarnation))
                 self._todo.append(told.WorkerExited(slot, incarnation, told.Death("exited", restartable=True)))
-            case do.SlotChanged():
+            case do.SlotChanged() | do.WorkerChanged():
                 self.reconciler.changed(action)
-            case do.WorkerChanged():
-                self.reconciler.changed(action)
-            case do.PoolReady():
+            case AnswerJob(job=number, outcome=do.JobFailed(fault, text)):
+                self.failed[number] = f"{fault.name}: {text}"
+            case do.PoolReady(serving, slots):
                 self.reconciler.serves()
                 self.ready += 1
+                self.announced = (serving, slots)
             case do.PoolStopped():
                 self.end = action
                 self._turn.soon()

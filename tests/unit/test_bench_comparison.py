@@ -2,10 +2,11 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from pool.bench.comparison import Comparison, Turn, Way, environment, usual_rows
-from pool.bench.job import BenchJob
+from pool.bench.comparison import Comparison, Turn, Way, usual_rows
+from pool.bench.load import BenchJob
 from pool.terminal import show
 
 
@@ -23,7 +24,8 @@ def comparison() -> Comparison:
         way("five jobs a call", [(1.0, [0.02] * 50), (1.0, [0.04] * 25), (1.0, [0.02] * 50)], 5),
         way("pool, 4 in flight", [(1.0, [0.02] * 200), (1.0, [0.04] * 100)], in_flight=4),
     ]
-    return Comparison(BenchJob("digits", "serving_default", (), 2), ways, "cpu:0", 2, 1.0, "interrupted")
+    job = BenchJob("digits", "serving_default", [{"pixels": np.zeros((2, 64))}])
+    return Comparison(job, ways, "cpu:0", 2, 1.0, "interrupted")
 
 
 def test_ratios_are_within_a_round() -> None:
@@ -46,14 +48,6 @@ def test_the_whole_rounds_are_counted(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[2].split("  ")[0] == "WAY"
     assert lines[3].split()[-5:] == ["100.0", "10.00", "20.00", "1.00", "1.00"]
     assert len(lines) == 7
-
-
-def test_the_environment_is_a_copy_with_the_devices_of_the_slot() -> None:
-    before = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0,1", "TF_CPP_MIN_LOG_LEVEL": "0"}
-    made = environment(before, ["GPU-1"])
-    assert made == {**before, "CUDA_VISIBLE_DEVICES": "GPU-1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert environment({}, [])["CUDA_VISIBLE_DEVICES"] == ""
-    assert before["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_what_a_lane_is_given_at_once_is_not_taken_for_one_call() -> None:

@@ -5,15 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pool.bench.load import Load, Warmup
-from pool.bench.meter import Meter, Steadiness, Window
+from pool.bench.load import Load
+from pool.bench.meter import Meter, agree
 from pool.bench.point import Answer
-
-
-def agree(throughputs: Sequence[float], latencies_s: Sequence[float], tolerance: float = 0.1) -> bool:
-    steadiness = Steadiness(tolerance)
-    found = [steadiness.add(Window(*each)) for each in zip(throughputs, latencies_s, strict=True)]
-    return found[-1]
 
 
 @pytest.mark.parametrize(
@@ -29,37 +23,40 @@ def agree(throughputs: Sequence[float], latencies_s: Sequence[float], tolerance:
     ],
 )
 def test_three_windows_in_a_row_agree(throughputs: list[float], latencies_s: list[float], steady: bool) -> None:
-    assert agree(throughputs, latencies_s) is steady
+    assert agree(windows(throughputs, latencies_s), 0.1) is steady
 
 
 def test_the_tolerance_is_of_their_mean() -> None:
-    assert agree([90, 100, 110], [1, 1, 1], tolerance=0.1)
-    assert not agree([89, 100, 111], [1, 1, 1], tolerance=0.1)
+    assert agree(windows([90, 100, 110], [1, 1, 1]), 0.1)
+    assert not agree(windows([89, 100, 111], [1, 1, 1]), 0.1)
+
+
+def windows(throughputs: Sequence[float], latencies_s: Sequence[float]) -> list[tuple[float, float, float]]:
+    return list(zip(throughputs, latencies_s, throughputs, strict=True))
 
 
 def test_an_open_loop_is_judged_by_the_share_that_is_answered() -> None:
-    steadiness = Steadiness(0.1)
-    poisson = [Window(rate, 0.01, share) for rate, share in ((70, 1.0), (130, 0.99), (100, 1.0))]
-    assert [steadiness.add(window) for window in poisson] == [False, False, True]
+    """Nobody could wait until chance sends as many jobs in three windows."""
+    meter = Meter(Load(rate=100.0, duration_s=5.0, warmup_s=20.0, tolerance=0.1))
+    jobs = [second + number / rate for second, rate in enumerate([70, 130, *[100] * 20]) for number in range(rate)]
+    ended = next(due for due in jobs if not meter.look(due + 0.001, [(due, due)], [Answer(due, due + 0.001)]))
+    assert ended == pytest.approx(8.0, abs=0.1), "it measures from the third window on"
 
 
 def driven(meter: Meter, latency_s: Sequence[float], seconds: float, rate: int = 20) -> float:
     """A closed loop of one: `latency_s` of each second. Gives the instant at which the meter had enough."""
-    meter.begin(100.0)
+    meter.look(100.0)
     for number in range(round(seconds * rate)):
         now = 100.0 + (number + 1) / rate
         second = min(int((number + 0.5) / rate), len(latency_s) - 1)
-        meter.answered(Answer(now - latency_s[second], now - 1e-6))
-        if not meter.look(now):
-            meter.end(now, 0.5)
+        if not meter.look(now, (), [Answer(now - latency_s[second], now - 1e-6)]):
+            meter.end(now, 0.5, "")
             return now
-    meter.early = "interrupted"
-    meter.end(100.0 + seconds, 0.5)
+    meter.end(100.0 + seconds, 0.5, "interrupted")
     return 100.0 + seconds
 
 
-STEADY = Warmup(20.0, tolerance=0.1)
-CLOSED = Load(in_flight=1, duration_s=5.0, warmup=STEADY)
+CLOSED = Load(in_flight=1, duration_s=5.0, warmup_s=20.0, tolerance=0.1)
 
 
 def test_it_measures_from_the_third_window_that_agrees_on() -> None:
@@ -89,23 +86,20 @@ def test_a_slow_model_has_longer_windows() -> None:
 
 def test_a_model_without_an_answer_is_given_up() -> None:
     meter = Meter(CLOSED)
-    meter.begin(0.0)
     now = 0.0
     while meter.look(now):
         now += 0.1
-    meter.end(now, 0.0)
+    meter.end(now, 0.0, "")
     assert now == pytest.approx(25.0, abs=0.2)
     assert meter.point.unsteady.endswith("(the last: none was full)")
 
 
 def test_errors_alone_do_not_keep_it_waiting() -> None:
     meter = Meter(CLOSED)
-    meter.begin(0.0)
     now = 0.0
-    while meter.look(now):
+    while meter.look(now, (), [Answer(now - 0.1, now, "ModelFailed", "boom")]):
         now += 0.1
-        meter.answered(Answer(now - 0.1, now, "ModelFailed", "boom"))
-    meter.end(now, 0.0)
+    meter.end(now, 0.0, "")
     assert now == pytest.approx(8.0, abs=0.4)
     assert meter.point.errors["ModelFailed"] == pytest.approx(50, abs=2)
 
@@ -117,21 +111,26 @@ def test_an_interruption_in_the_warm_up_leaves_nothing() -> None:
 
 
 def test_what_is_told_late_counts_for_its_own_instant() -> None:
-    """As of clients that are other processes: all comes 0.2 s after it happened."""
-    meter = Meter(Load(rate=20.0, duration_s=2.0, warmup=STEADY), lag_s=0.25)
-    meter.begin(0.0)
+    """As of clients that are other processes: all comes 0.2 s after it happened, so looks are of 0.25 s ago."""
+    meter = Meter(Load(rate=20.0, duration_s=2.0, warmup_s=20.0, tolerance=0.1))
     now, told = 0.0, 0
-    while meter.look(now):
+    sent: list[tuple[float, float]] = []
+    answers: list[Answer] = []
+    meter.look(0.0)
+    while meter.look(now - 0.25, sent, answers):
         now += 0.05
+        sent, answers = [], []
         while told / 20 <= now - 0.2:
-            meter.sent(told / 20, told / 20 + 0.001)
-            meter.answered(Answer(told / 20, told / 20 + 0.01, stages=(("run", 0.01),), batch_rows=2))
+            sent.append((told / 20, told / 20 + 0.001))
+            answers.append(Answer(told / 20, told / 20 + 0.01, stages=(("run", 0.01),), batch_rows=2))
             told += 1
-    meter.sent(now - 0.19, math.inf)
-    for number in range(told, told + 20):
-        meter.answered(Answer(number / 20, number / 20 + 0.01))
-        meter.sent(number / 20, number / 20)
-    meter.end(now, 0.7)
+    rest = range(told, told + 20)
+    meter.look(
+        now,
+        [(now - 0.31, math.inf), *((number / 20, number / 20) for number in rest)],
+        [Answer(number / 20, number / 20 + 0.01) for number in rest],
+    )
+    meter.end(now, 0.7, "")
     measured = meter.point
     assert measured.elapsed_s == pytest.approx(2.0)
     assert measured.jobs == 40
@@ -142,11 +141,9 @@ def test_what_is_told_late_counts_for_its_own_instant() -> None:
 
 def test_jobs_without_an_answer_are_counted() -> None:
     meter = Meter(Load(rate=10.0, duration_s=2.0))
-    meter.begin(0.0)
-    for number in range(10):
-        meter.sent(number / 10, number / 10)
-    meter.answered(Answer(0.0, 0.1))
-    meter.end(2.0, 0.0)
+    meter.look(0.0)
+    meter.look(0.1, [(number / 10, number / 10) for number in range(10)], [Answer(0.0, 0.1)])
+    meter.end(2.0, 0.0, "")
     assert meter.point.errors == {"NoAnswer": 9}
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from pool.bench.load import Load, Warmup
-from pool.bench.loop import Clock, run_loop
+from pool.bench.load import BenchJob, Load
+from pool.bench.loop import Loop
 from pool.bench.meter import Meter, Show
-from pool.bench.point import Point, saturated
+from pool.bench.point import Point
+from pool.bench.report import LoadReport
 from pool.client.futures import JobFuture
 from pool.errors import DeadlineExceeded, ModelFailed, Overloaded, PoolError, PoolUnreachable
 from unit.results import result_of
@@ -41,8 +42,11 @@ class World:
         self.began = self.time
         self.sent = 0
 
-    def now(self) -> float:
+    def perf_counter(self) -> float:
         return self.time
+
+    def process_time(self) -> float:
+        return self.sent * 0.004
 
     def sleep(self, seconds: float) -> None:
         assert seconds > 0
@@ -70,12 +74,12 @@ class World:
 
     def run(self, load: Load, show: Show = lambda *_: None) -> Point:
         meter = Meter(load, show)
-        run_loop(self.submit, load, meter, Clock(self.now, self.sleep, cpu=lambda: self.sent * 0.004))
+        meter.end(*Loop(self.submit, meter.look, clock=self).run(0, load.arrivals(), load.timeout_s))
         return meter.point
 
 
 def even(rate: float, duration_s: float = 10.0, warmup_s: float = 0.0, timeout_s: float = 1.0) -> Load:
-    return Load(rate=rate, duration_s=duration_s, warmup=Warmup(warmup_s), timeout_s=timeout_s, seed=None)
+    return Load(rate=rate, duration_s=duration_s, warmup_s=warmup_s, timeout_s=timeout_s, seed=None)
 
 
 # --- arrivals
@@ -104,19 +108,6 @@ def test_poisson_arrivals_are_the_same_again() -> None:
     loads = [Load(rate=50.0, duration_s=5.0, seed=seed) for seed in (7, 7, 8)]
     first, again, other = (list(load.arrivals()) for load in loads)
     assert first == again != other
-
-
-def test_several_senders_make_the_same_load() -> None:
-    whole = even(40.0, 2.0)
-    assert sorted(instant for share in whole.shares(3) for instant in share.arrivals()) == pytest.approx(
-        whole.arrivals(), abs=1e-9
-    )
-    chance = Load(rate=300.0, duration_s=20.0, seed=5).shares(3)
-    assert [share.rate for share in chance] == pytest.approx([100.0] * 3)
-    first, second, third = (tuple(share.arrivals()) for share in chance)
-    assert len({first, second, third}) == 3, "senders of the same seed would send in bursts"
-    closed = Load(in_flight=8, duration_s=1.0).shares(3)
-    assert [share.in_flight for share in closed] == [3, 3, 2]
 
 
 # --- the loop
@@ -246,6 +237,10 @@ def test_progress_is_shown_also_when_the_sender_is_behind() -> None:
 # --- several rates
 
 
+def report(points: list[Point]) -> LoadReport:
+    return LoadReport(BenchJob("m", "s", [{}]), 1, [point.load for point in points], several=True, points=points)
+
+
 def test_capacity_and_saturation() -> None:
     # A pool of one worker that takes 10 ms a job, and refuses what would be late.
     def point(rate: float) -> Point:
@@ -262,16 +257,15 @@ def test_capacity_and_saturation() -> None:
 
     points = [point(rate) for rate in (25.0, 50.0, 90.0)]
     assert max(each.goodput for each in points) == pytest.approx(90.0)
-    assert not saturated(points)
+    assert not report(points).saturated
     assert [each.latency_s["p99"] for each in points] == pytest.approx([0.01] * 3)
     over = World(delay_s=lambda n: n * 0.005 + 0.01).run(even(200.0))
-    assert saturated([*points, over])
-    assert not saturated([])
+    assert report([*points, over]).saturated
 
 
 def test_of_nothing() -> None:
     load = even(10.0)
-    point = Point(load, elapsed_s=10.0, due=100, sent=100, errors=Counter(Overloaded=100))
+    point = Point(load, elapsed_s=10.0, due=100, lags_s=[0.0] * 100, errors=Counter(Overloaded=100))
     values = point.values(1)
     assert values["goodput"] == 0
     assert values["p50_s"] is None

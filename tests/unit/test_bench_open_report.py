@@ -7,22 +7,24 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from rich.text import Text
 
-from pool.bench.curve import HEIGHT, drawer, drawn
-from pool.bench.job import BenchJob
-from pool.bench.load import Load, Warmup
+from pool.bench.figure import drawer
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
 from pool.errors import Incompatible
 from pool.terminal import show
+from pool.terminal.plot import HEIGHT
 
-JOB = BenchJob("digits", "serving_default", (), 4)
+JOB = BenchJob("digits", "serving_default", [{"pixels": np.zeros((4, 64))}])
 SECONDS = 10.0
 
 
 def open_load(rate: float, **rest: float | None) -> Load:
-    return Load(rate=rate, duration_s=SECONDS, warmup=Warmup(1.0), **{"timeout_s": 1.0, **rest})  # type: ignore[arg-type]
+    return Load(rate=rate, duration_s=SECONDS, warmup_s=1.0, **{"timeout_s": 1.0, **rest})  # type: ignore[arg-type]
 
 
 def point(
@@ -37,8 +39,7 @@ def point(
         errors=Counter(errors),
         last_error=dict.fromkeys(errors or {}, "the queue is full"),
         due=due,
-        sent=due if sent is None else sent,
-        lags_s=[0.0004] * bool(answers),
+        lags_s=[0.0004] * (due if sent is None else sent),
         cpu_share=0.4,
     )
 
@@ -123,10 +124,11 @@ def test_json_has_no_nan() -> None:
 
 def test_a_report_grows() -> None:
     load = Load(rate=10.0, duration_s=1.0, timeout_s=1.0, seed=None)
-    shown = LoadReport(BenchJob("m", "s", (), 1), 1, [load])
+    shown = LoadReport(BenchJob("m", "s", [{}]), 1, [load])
     assert shown.about == "open loop, even arrivals, 1 row a job, timeout 1 s, 1 s"
     assert "no job came" in shown.nothing()
-    shown.add(Point(load, elapsed_s=1.0, due=10, sent=10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
+    refused = Counter(Overloaded=1)
+    shown.add(Point(load, elapsed_s=1.0, due=10, lags_s=[0.0] * 10, latencies_s=[0.001] * 9, errors=refused))
     shown.add(Point(load, early="interrupted"))  # before anything of this rate was counted
     assert len(shown.points) == 1
     assert shown.points[0].goodput == 9.0
@@ -138,7 +140,7 @@ def test_a_report_grows() -> None:
 def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[str]) -> None:
     def measured(rate: float, latency_s: float, sent: int = 100, answered: int = 100) -> Point:
         latencies_s = [latency_s] * answered
-        return Point(open_load(rate), elapsed_s=10.0, due=sent, sent=sent, latencies_s=latencies_s)
+        return Point(open_load(rate), elapsed_s=10.0, due=sent, lags_s=[0.0] * sent, latencies_s=latencies_s)
 
     shown = replace(report([]), bound_s=0.05)
     assert shown.add(measured(10.0, 0.01))
@@ -154,8 +156,12 @@ def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[
 # --- curves
 
 
+def drawn(shown: LoadReport) -> str:
+    return "".join(block.plain for block in shown.text(80, curve=True) if isinstance(block, Text))
+
+
 def test_a_curve_of_text() -> None:
-    lines = drawn(POINTS, 80).plain.splitlines()
+    lines = drawn(report(POINTS)).splitlines()
     assert all(len(line) == 80 for line in lines[:1] + lines[1 : HEIGHT + 1])
     assert len(lines) == HEIGHT + 3
     assert lines[0].split() == ["ms", "●", "p99", "○", "p50", "capacity", "702.0/s"]
@@ -172,9 +178,8 @@ def test_a_curve_of_text() -> None:
 
 
 def test_a_curve_of_little() -> None:
-    assert drawn([], 80).plain == ""
-    assert drawn([point(10.0, 0, math.nan, math.nan)], 80).plain == ""
-    one = drawn([point(10.0, 100, 0.001, 0.001)], 80).plain
+    assert drawn(report([point(10.0, 0, math.nan, math.nan)])) == ""
+    one = drawn(report([point(10.0, 100, 0.001, 0.001)]))
     assert "no limit up to 10.00/s" in one
     assert one.count("○") == 2  # one of them in the legend
 
@@ -194,6 +199,6 @@ def test_a_curve_of_nothing_in_a_file(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(Incompatible, match=r"--plot needs matplotlib: pip install 'tf-worker-pool\[plot\]'"):
         drawer()

@@ -7,17 +7,17 @@ from array import array
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pool.bench.curve import drawer
-from pool.bench.job import BenchJob
-from pool.bench.load import Load
+from pool.bench.figure import drawer
+from pool.bench.load import BenchJob, Load
 from pool.bench.point import Point
 from pool.bench.report import LoadReport, write_csv
 from pool.errors import InvalidInput
 from pool.terminal import show
 
-JOB = BenchJob("digits", "serving_default", (), 4)
+JOB = BenchJob("digits", "serving_default", [{"pixels": np.zeros((4, 64))}])
 LOADS = [Load(in_flight=count, duration_s=10.0) for count in (1, 2, 4)]
 SIXTEEN = Load(in_flight=16, duration_s=10.0)
 

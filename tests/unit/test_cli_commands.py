@@ -14,6 +14,8 @@ import pytest
 
 from pool import Client
 from pool.cli.options import IMPATIENT
+from pool.devices import DeviceList, Gpu, PlannedDeviceList
+from pool.wire.codec import BadFrame, packed, unpack
 from support.commands import in_process
 from support.fake_nvml import OTHER, FakeNvml
 
@@ -375,10 +377,28 @@ def test_devices_lists_the_instances_of_a_gpu(pool: Any, monkeypatch: pytest.Mon
 def test_devices_as_json(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = json.loads(pool("devices", "--json")[1])
+    assert list(found) == ["gpus", "reason", "environment", "usable", "auto", "cpu_cores", "notes"]
     assert len(found["gpus"]) == 8
     assert found["usable"] == []
     assert [device["label"] for device in found["auto"]] == ["cpu:0", "cpu:1"]
     assert found["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_the_records_of_devices_read_what_is_printed(pool: Any, config: Any, nvml: FakeNvml) -> None:
+    nvml.say("GPU-88000000-0000-4000-8000-000000000000", instances=["MIG-aaaaaaaa-42e4-5de3-91c7-45d71c87eb3f"])
+    path = config('[pool]\nendpoint = "@endpoint@"\n[[model]]\nname = "a"\npath = "stub:echo"\n')
+    printed = json.loads(pool("devices", "--json")[1])
+    found = unpack(DeviceList, packed(printed))
+    assert found.to_dict() == printed, "and nothing else is there"
+    assert [type(each) for each in found.gpus[4].instances or ()] == [Gpu]
+    assert [device.kind for device in found.auto] == ["gpu"] * 8
+    printed = json.loads(pool("devices", "--json", "--config", path)[1])
+    planned = unpack(PlannedDeviceList, packed(printed))
+    assert planned.to_dict() == printed
+    assert [slot.models for slot in planned.plan] == [("a",)] * 8
+    with pytest.raises(BadFrame, match="auto: kind: expected one of gpu, cpu, got 'tpu'"):
+        unpack(DeviceList, packed({**printed, "auto": [{**printed["auto"][0], "kind": "tpu"}]}))
 
 
 def test_devices_without_nvml_says_why(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:

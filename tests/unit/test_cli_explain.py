@@ -11,8 +11,8 @@ from pool.cli.timeline_bar import segments_of
 from pool.errors import InvalidInput
 from pool.wire.records import JobHistory, JobSummary, Recent
 from simulation.driver import Driver
-from support.commands import in_process
 from support import told_pool
+from support.commands import in_process
 
 
 def told_of_a_job() -> tuple[JobHistory, JobSummary]:

@@ -12,8 +12,8 @@ from pool.cli import explain as explain_module
 from pool.core import events as told
 from pool.wire.records import Batch, Beat, BusyLane, CrashReport, Death, Feed, Recent, Slot, SlotHistory
 from simulation.driver import Driver
-from support.commands import in_process
 from support import told_pool
+from support.commands import in_process
 
 
 def slot_that_died(number: int) -> Slot:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pool.cli import placement as placement_module
-from pool.wire.records import ModelCopies
+from pool.wire.codec import packed, unpack
+from pool.wire.records import ModelCopies, Placement
 from support.commands import in_process
 
 
@@ -55,7 +56,7 @@ class FakeClient:
 
     def placement(self, model: str, *, timeout: float | None, device: str | None) -> Any:
         FakeClient.asked = (model, timeout, device)
-        return self.report
+        return unpack(Placement, packed(self.report))
 
 
 @pytest.fixture

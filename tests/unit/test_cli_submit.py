@@ -14,8 +14,8 @@ from pool.errors import Quarantined
 from pool.kept.quarantine import KeptJob
 from pool.wire.timeline import Timeline
 from simulation.driver import Driver
-from support.commands import in_process
 from support import told_pool
+from support.commands import in_process
 from unit.results import result_of
 
 RAN = Timeline(41, 0.002, 0.0, 0.001, 0.004, 0.001, rows=2, batch_rows=8, slot=1, device="gpu:1", attempts=1)

@@ -22,8 +22,8 @@ from pool.wire.session_runs import WRITING_RUN
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.worker_messages import Phase
 from simulation.driver import Driver
-from support.commands import in_process
 from support import told_pool
+from support.commands import in_process
 
 WHY = "exit status 74 MODEL_CANNOT_LOAD: model digits: /models/digits is not a SavedModel"
 DIFFERS = "output 'y' gave 2 for a row that gave 1"

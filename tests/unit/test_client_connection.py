@@ -20,10 +20,10 @@ from pool.wire.faults import Fault
 from pool.wire.packing import pack_answer
 from pool.wire.timeline import Timeline
 from simulation.driver import Driver
+from support import told_pool
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
 from support.processes import eventually
-from support import told_pool
 
 REQUEST = Request("echo", timeout_s=60.0)
 

@@ -22,10 +22,10 @@ from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, encode
 from simulation.driver import Driver
+from support import told_pool
 from support.asked import Asked
 from support.fake_pool import FakePool
 from support.processes import eventually
-from support import told_pool
 
 Start = Callable[..., FakePool]
 FIRST, SECOND, THIRD = b"1" * 8, b"2" * 8, b"3" * 8

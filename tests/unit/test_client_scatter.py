@@ -13,9 +13,9 @@ from pool import Client, errors
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from simulation.driver import Driver
+from support import told_pool
 from support.asked import Asked
 from support.fake_pool import Serve, Serving
-from support import told_pool
 
 (M,) = told_pool.models(Driver(["m"]))
 MODELS = [

@@ -381,7 +381,7 @@ batch_wait = "soon"
     assert file_mistakes(tmp_path, text) == [
         ":1: lanes: unknown section; 'lanes' is a key of [pool]",
         ":3: [pool] lane: unknown key; did you mean 'lanes'?",
-        ":4: [pool] ready: 'al' is not a choice; write 'all' or 'any'",
+        ":4: [pool] ready: 'al' is not a choice; write 'all', 'any' or 'strict'",
         ":6: [tensorflow] visible_device_list: a worker sees only the GPUs of its slot; set `[pool] devices` instead",
         ":7: [tensorflow] allow_growth: 1 is neither true nor false; write true or false, without quotes",
         ":8: [tensorflow] device_count.TPU: 'TPU' is not a choice; write 'CPU' or 'GPU'",

@@ -52,6 +52,13 @@ def test_the_largest_model_has_the_largest_gpu_and_of_like_ones_the_fastest() ->
     assert planned([number("a", 1, 3), number("b", 1, 4)], cards) == {"a": (1,), "b": (2,)}
 
 
+def test_a_device_whose_speed_nobody_knows_comes_after_those_like_it_and_before_smaller_ones() -> None:
+    cards = gpus(16, 24, 24, 24, 24, speeds=(9, 0, 2, 0, 3))
+    ones = [number(name, 1, size) for name, size in zip("abcde", (9, 8, 7, 6, 5), strict=True)]
+    assert planned(ones, cards) == {"a": (4,), "b": (2,), "c": (1,), "d": (3,), "e": (0,)}
+    assert planned([copied("a", 2), copied("b")], cards) == {"a": (4, 0, 1), "b": (2, 3)}, "of further copies, too"
+
+
 def test_a_model_of_twice_the_weight_has_twice_the_copies() -> None:
     found = planned([copied("a", weight=2.0), copied("b")], gpus(*[8] * 6))
     assert {name: len(slots) for name, slots in found.items()} == {"a": 4, "b": 2}
@@ -64,6 +71,14 @@ def test_of_models_with_as_many_copies_the_largest_has_the_next_one() -> None:
 def test_what_fits_nowhere_leaves_a_device_empty() -> None:
     assert planned([copied("a", 6)], gpus(8, 4, 8)) == {"a": (0, 2)}
     assert planned([copied("a", 6), copied("b", 3)], gpus(8, 4, 8)) == {"a": (0,), "b": (2, 1)}
+
+
+def test_what_fits_exactly_fits_and_what_nobody_knows_the_size_of_fits_everywhere() -> None:
+    assert planned([copied("a", 8)], gpus(8, 8)) == {"a": (0, 1)}
+    assert planned([copied("a", None)], gpus(8, 8)) == {"a": (0, 1)}
+    taken = [replace(card, used_bytes=GIB) for card in gpus(8, 8)]
+    assert planned([copied("a", 7)], taken) == {"a": (0, 1)}
+    assert planned([copied("a", 7)], [gpus(8)[0], replace(taken[1], used_bytes=GIB + 1)]) == {"a": (0,)}, "of others"
 
 
 def test_numbers_and_pins_are_kept_and_leave_devices_empty() -> None:
@@ -91,6 +106,69 @@ def test_a_further_copy_gives_way_to_a_first_one_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("weights", "cards", "after"),
+    [
+        # Of two that lose a place, one would want it again before the other one does: for their weights, and …
+        ((1, 2, 3), 5, {"a": (0,), "b": (1, 4), "n": (2, 3)}),
+        ((2, 1, 3), 5, {"a": (0, 3), "b": (1,), "n": (2, 4)}),
+        ((3, 2, 3), 6, {"a": (0, 4), "b": (1, 3), "n": (2, 5)}),
+        # … once a place is given away, for those that are left.
+        ((1, 1, 3), 7, {"a": (0, 6), "b": (1, 5), "n": (2, 3, 4)}),
+    ],
+)
+def test_a_new_model_takes_the_places_that_the_others_would_want_last(
+    weights: tuple[int, int, int], cards: int, after: Slots
+) -> None:
+    """So that they keep theirs: one that is asked for again costs a worker its start."""
+    a, b, n = (copied(name, 1, weight) for name, weight in zip("abn", weights, strict=True))
+    before = planned([a, b], gpus(*[24] * cards))
+    assert planned([a, b, n], gpus(*[24] * cards), before) == after
+
+
+def test_a_new_model_takes_first_what_nobody_has() -> None:
+    a, n = copied("a", 7, 2.0), copied("n", 3, 3.0)
+    cards = gpus(8, 4, 16, 16)
+    before = planned([a], cards)
+    assert before == {"a": (2, 0, 3)}
+    assert planned([a, n], cards, before) == {"a": (2, 0), "n": (3, 1)}
+
+
+def test_a_place_that_two_had_is_wanted_when_the_first_of_them_wants_it() -> None:
+    models = [copied(name, 1, weight) for name, weight in (("a", 1), ("b", 3), ("c", 2), ("n", 5))]
+    placed = [["a"], ["b"], [], [], ["c"], ["n"]]
+    there = {"a": (0, 2), "b": (1, 2), "c": (4, 3)}
+    found = fill(models, placed, gpus(*[8] * 6), there)
+    assert found == {"a": (0,), "b": (1, 2), "c": (4,), "n": (5, 3)}, "b keeps its place"
+
+
+def test_of_models_whose_turn_it_is_one_that_has_a_place_there_keeps_it() -> None:
+    a, b, n = copied("a"), copied("b"), number("n", 1)
+    before = planned([a, b], gpus(*[24] * 4))
+    assert before == {"a": (0, 2), "b": (1, 3)}
+    assert planned([a, b, n], gpus(*[24] * 4), before) == {"a": (0,), "b": (1, 3), "n": (2,)}
+    small = gpus(24, 24, 4, 8)
+    grown = [copied("a", 6), copied("b", 1)]
+    there = {"a": (0, 2), "b": (1, 3)}
+    assert planned(grown, small, there) == {"a": (0,), "b": (1, 2, 3)}, "it has grown, and no longer fits there"
+
+
+@pytest.mark.parametrize(
+    ("there", "lost", "found"),
+    [
+        ({}, {2}, {"a": (0, 2, 3), "b": (1, 4)}),
+        ({}, {3}, {"a": (0, 2, 3), "b": (1, 4)}),
+        # A place of its own comes first even so: it may come back.
+        ({"a": (0, 2)}, {2}, {"a": (0, 2, 4), "b": (1, 3)}),
+        # One that another model had comes before one that is lost.
+        ({"a": (0, 2, 3)}, {4}, {"a": (0, 2, 4), "b": (1, 3)}),
+    ],
+)
+def test_slots_that_are_lost_come_last(there: Slots, lost: set[int], found: Slots) -> None:
+    models, placed = [copied("a"), copied("b")], [["a"], ["b"], [], [], []]
+    assert fill(models, placed, gpus(*[8] * 5), there, lost) == found
+
+
+@pytest.mark.parametrize(
     ("model", "slots", "empty", "why"),
     [
         (copied("a"), [0, 1, 2], [], "it is on every device"),
@@ -104,6 +182,12 @@ def test_a_further_copy_gives_way_to_a_first_one_and_the_others_stay() -> None:
 )
 def test_it_is_told_why_there_are_no_more(model: ModelDemand, slots: list[int], empty: list[int], why: str) -> None:
     assert why_no_more(model, slots, [*gpus(8, 8), CPU], empty) == why
+
+
+def test_the_room_that_is_told_is_the_largest_that_is_free() -> None:
+    cards = [replace(card, used_bytes=GIB) for card in gpus(16, 4, 8)]
+    told = "it needs 9.0 GiB, and devices without a model have 7.0 GiB at most"
+    assert why_no_more(copied("a", 9), [0], cards, [1, 2]) == told
 
 
 # --- properties

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from types import ModuleType
@@ -23,6 +24,8 @@ from pool.devices import (
     visible_gpus,
 )
 from pool.errors import InvalidConfig
+from pool.plan.copies import fill
+from pool.plan.placement import ModelDemand, place
 from support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +117,33 @@ def test_a_lost_gpu_does_not_hide_the_others(pynvml: ModuleType, monkeypatch: py
 def test_memory_that_the_driver_does_not_tell_is_unknown(pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_FAILS", "memory")
     assert {(gpu.memory_bytes, gpu.memory_used_bytes) for gpu in discover_gpus(pynvml).gpus} == {(None, None)}
+
+
+@pytest.mark.parametrize("why", ["the driver refuses", "the module is too old"])
+def test_a_speed_that_is_not_told_is_unknown_and_the_larger_devices_come_first(
+    pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    told = discover_gpus(pynvml)
+    if why == "the driver refuses":
+        monkeypatch.setenv("FAKE_NVML_FAILS", "cores")
+    else:
+        monkeypatch.delattr(pynvml, "nvmlDeviceGetNumGpuCores")
+    found = discover_gpus(pynvml)
+    assert all(gpu.speed > 0 for gpu in told.gpus)
+    assert found == replace(told, gpus=tuple(replace(gpu, speed=0) for gpu in told.gpus)), "all else is as it was"
+    assert pynvml.open_sessions == 0
+    devices, warnings = resolve_devices("auto", found, {})
+    assert warnings == []
+    models = [ModelDemand(name, "auto", None, GIB) for name in "abcdef"]
+    a100s, t4s = (4, 5, 6, 7), (0, 1, 2, 3)
+    placed = place(models, devices)
+    assert placed == (("e",), ("f",), (), (), ("a",), ("b",), ("c",), ("d",)), "the first copies"
+    assert fill(models[:1], place(models[:1], devices), devices)["a"] == (4, *t4s, *a100s[1:])
+    assert fill(models, placed, devices) == {
+        **{name: (slot,) for name, slot in zip("cdef", (6, 7, 0, 1), strict=True)},
+        "a": (4, 2),
+        "b": (5, 3),
+    }, "the further ones"
 
 
 def _child(code: str, python_path: str) -> list[object]:

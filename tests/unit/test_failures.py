@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from pool.config import parse_settings
-from pool.core.actions import SlotChanged
 from pool.core.events import Death
-from pool.core.fleet import SlotState
 from pool.plan.failures import failure_of, nowhere, unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan, plan, with_sizes
@@ -83,19 +81,51 @@ def test_the_newest_version_in_the_place_of_another_is_broken(folder: Path) -> N
     )
 
 
-def died(unloadable: bool, blamed: str | None, state: SlotState = SlotState.FATAL) -> SlotChanged:
-    return SlotChanged(0, 1, state, "why", Death("why", restartable=False, blamed=blamed, unloadable=unloadable))
+def died(blamed: str | None, *, of_files: bool = True, restartable: bool = False) -> Death:
+    text = f"exit status 74 MODEL_CANNOT_LOAD: model {blamed}: it is broken"
+    return Death(text, restartable=restartable, blamed=blamed, unloadable=of_files)
 
 
 def test_a_version_with_which_a_slot_never_served_is_broken_and_nothing_else_is(folder: Path) -> None:
     made = planned(folder)
     welcome = made.welcome(0)
-    found = unloadable(died(True, "m@3"), welcome, made)
+    found = unloadable(0, died("m@3"), welcome, made)
     assert found is not None
-    assert (found.models, numbers(found)) == ({"m"}, [("m", 3)])
-    for change in (died(False, "m@3"), died(True, None), died(True, "a"), died(True, "m@3", SlotState.BACKOFF)):
-        assert unloadable(change, welcome, made) is None
-    assert unloadable(died(True, "m@3"), welcome, planned(folder, (1,))) is None, "another slot has told of it"
+    assert (found.models, numbers(found), found.unloadable) == ({"m"}, [("m", 3)], {})
+    for death in (died(None), died("b"), died("m@3", restartable=True)):
+        assert unloadable(0, death, welcome, made) is None
+    assert unloadable(0, died("m@3"), welcome, planned(folder, (1,))) is None, "another slot has told of it"
+
+
+def test_a_model_with_which_a_slot_never_served_leaves_it_alone(folder: Path) -> None:
+    made = planned(folder)
+    found = unloadable(0, died("a"), made.welcome(0), made)
+    assert found is not None
+    assert (found.models, found.broken, found.unloadable) == ({"a"}, (), {"a": {0: "it is broken"}})
+
+
+def test_a_handler_is_every_versions_so_the_version_leaves_its_slot_and_is_not_broken(folder: Path) -> None:
+    made = planned(folder)
+    found = unloadable(0, died("m@3", of_files=False), made.welcome(0), made)
+    assert found is not None
+    assert (found.models, found.broken, found.unloadable) == ({"m"}, (), {"m@3": {0: "it is broken"}})
+
+
+def test_the_last_of_all_that_a_pool_has_is_left_where_it_is(folder: Path) -> None:
+    made = planned(folder, (1,))
+    world = made.world
+    for name, last in (("a", False), ("m@1", True)):
+        made = plan(world)
+        found = unloadable(0, died(name), made.welcome(0), made)
+        assert (found is None) is last
+        world = world if found is None else world.without(found)
+    assert [share.models for share in made.shares] == [("m@1",)]
+
+
+def test_a_version_that_was_left_out_before_is_broken_when_the_next_one_does_not_come_up(folder: Path) -> None:
+    made = planned(folder, "newest")
+    without = refused(made, less(made.welcome(0), "m"), "m")
+    assert numbers(failure_of(without, made, left_out={"m": {0: "why"}})) == [("m", 3)]
 
 
 def test_a_version_whose_every_slot_is_on_a_lost_device_is_nowhere(folder: Path) -> None:

@@ -57,6 +57,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "drain, a slot": lambda client: client.drain(None),
     "load, a model": lambda client: client.load(None, "/model"),
     "load, a path": lambda client: client.load("m", None),
+    "load, keys without a path": lambda client: client.load("m", max_batch=8),
     "load, a name twice": lambda client: client.load("m", "stub:echo", name="n"),
     "load, a timeout": lambda client: client.load("m", "stub:echo", timeout="5"),
     "load, a value that does not travel": lambda client: client.load("m", "stub:echo", devices=object()),

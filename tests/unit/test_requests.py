@@ -120,6 +120,31 @@ def test_wishes_of_clients_are_checked() -> None:
             request_of("load", about)
 
 
+def test_a_model_without_a_path_is_as_the_file_has_it_and_no_other_changes() -> None:
+    file = settings({"name": "a"}, {"name": "b"}, {"name": "c"})
+    source = Source("f.toml", lambda: file)
+    world = running(file)
+    for request in (Request("unload", "a"), Request("unload", "b"), Request("load", "c", "stub:rows")):
+        after = grant(request, source, world).plan
+        world = after.world.run_by(after)
+    file = settings({"name": "a", "max_batch": 7}, {"name": "b"}, {"name": "c"})
+    after = grant(request_of("load", '["a", ""]'), source, world).plan
+    assert _paths(after) == [("c", "stub:rows"), ("a", "stub:echo")]
+    assert after.world.settings.model[1].max_batch == 7
+    assert after.world.loaded.keys() == {"c"}
+    back = grant(Request("load", "c"), source, after.world.run_by(after)).plan
+    assert back.world.loaded == {}
+    assert _paths(back) == [("c", "stub:echo"), ("a", "stub:echo")]
+    with pytest.raises(InvalidConfig, match=r"f\.toml has no model 'd'; there are: a, b, c"):
+        grant(Request("load", "d"), source, world)
+    with pytest.raises(InvalidConfig, match="started without a configuration file"):
+        grant(Request("load", "a"), Source("f.toml"), world)
+
+
+def _paths(plan: Plan) -> list[tuple[str, str]]:
+    return [(model.name, model.path) for model in plan.world.settings.model]
+
+
 def test_what_is_loaded_is_beside_what_the_file_says() -> None:
     file = settings({"name": "a"})
     source = Source("f.toml", lambda: file)

@@ -6,19 +6,23 @@ import pytest
 
 from pool.core.events import Death, DrainAsked, WorkerExited
 from pool.core.fleet import KilledFor
-from pool.core.jobs import JobState
+from pool.core.jobs import Job
+from pool.core.policy import ModelPolicy
+from pool.core.queue import Client, Model
 from pool.core.queue.tally import MOST_DEPARTED, MOST_VERSIONS, Departed, Tally
 from pool.wire.faults import Fault
 from simulation.driver import BatchDone, Driver, Succeeded, payloads
 from support import told_pool
-from unit.test_core_states import job_in
 
 
 def counted(tally: Tally, now: float, seconds: float, version: int | None = None) -> None:
     """A job that came so many seconds before zero and ended then, as `Settlement` and `Answers` count it."""
     if now >= tally.due:
         tally.snap(now)
-    tally.of(version).result(job_in(JobState.LEASED, -seconds), 0.0, 0.0)
+    line = Model("m", ModelPolicy()).line(None)
+    key = line.key(None, None, b"form")
+    job = Job(Client(b"client"), 7, 70, line, key, 1, 0, 5.0, 1, "payload", arrived=-seconds, deadline=5.0)
+    tally.of(version).result(job, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("power", range(31))

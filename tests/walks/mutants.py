@@ -609,4 +609,21 @@ MUTANTS = (
         "                    pass\n",
         "program 0",
     ),
+    # --- what is counted ---------------------------------------------------------------------------------------------
+    Mutant(
+        "a chunk is one job in a histogram",
+        "each result is in each histogram",
+        "queue/tally.py",
+        "        self.queue[int(seconds * MICROSECONDS).bit_length()] += weight\n",
+        "        self.queue[int(seconds * MICROSECONDS).bit_length()] += 1\n",
+        "program 2",
+    ),
+    Mutant(
+        "cancelled jobs are lost",
+        "each end of a job is counted for its model",
+        "queue/answers.py",
+        "                    tally.of(version).cancelled += ended\n",
+        "                    pass\n",
+        "program 0",
+    ),
 )

@@ -1,10 +1,11 @@
 """`python -m workers.stub.probe`: sees the GPUs that NVML lists, and what CUDA_VISIBLE_DEVICES leaves of them.
 
-STUB_PROBE in the environment makes it: blind (it sees none), other (each is at another place), wrong (its numbers are),
-whole (it takes no notice of limits), hang, crash.
+STUB_PROBE in the environment makes it: blind (it sees none, and says why), other (each is at another place), wrong (its
+numbers are), whole (it takes no notice of limits), hang, crash.
 """
 
 import os
+import sys
 import time
 
 from pool.devices.nvml import open_nvml
@@ -22,6 +23,8 @@ def look(order: ProbeOrder) -> tuple[ProbeAnswer, object]:
         time.sleep(HOURS_S)
     if told == "crash":
         os.abort()
+    if told == "blind":
+        sys.stderr.write("Cannot dlopen some GPU libraries.\n")
     gpus = (
         ()
         if told == "blind" or os.environ.get("CUDA_VISIBLE_DEVICES") == ""

@@ -140,11 +140,10 @@ class Fleet:
         return waiting > 0 and waiting + sum(slot.state is SlotState.FATAL for slot in planned) == len(planned)
 
     def verdict(self) -> do.PoolStopped:
-        if self.stopping and not self.gave_up:
-            return do.PoolStopped(failed=False, reason=self.stop_reason)
+        if self.stopping:
+            return do.PoolStopped(failed=self.gave_up, reason=self.stop_reason)
         fatal = [f"slot {slot.number}: {slot.reason}" for slot in self.slots if slot.state is SlotState.FATAL]
-        why = self.stop_reason if self.gave_up else "; ".join(fatal)
-        return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {why}")
+        return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {'; '.join(fatal)}")
 
     # --- a worker's way up --------------------------------------------------------------------------------------
 
@@ -270,12 +269,16 @@ class Fleet:
         self.announce()
 
     def announce(self) -> None:
-        """PoolReady, once: at the first READY slot, or when every slot is READY or has none to wait for."""
+        """PoolReady, once: at the first READY slot, or when every slot is READY or has none to wait for.
+
+        One that has died is waited for if it is about to be tried again, with other models.
+        """
         if self._announced or self.stopping:
             return
-        planned = [slot for slot in self.slots if slot.planned]
+        planned = [slot for slot in self.slots if slot.planned or slot.state is SlotState.FATAL]
         serving = sum(slot.state is SlotState.READY for slot in planned)
-        settled = serving + sum(not slot.lasts or slot.waits_for_release for slot in planned)
+        given_up = [slot for slot in planned if not slot.lasts or slot.waits_for_release]
+        settled = serving + sum(self.awaited.isdisjoint(slot.planned) for slot in given_up)
         if serving and (settled == len(planned) or not self.policy.ready_needs_all):
             self._announced = True
             self.orders.append(do.PoolReady(serving, len(planned)))

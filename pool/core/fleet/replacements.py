@@ -81,7 +81,9 @@ class Replacements:
         if fleet.stopping:
             return "the pool is stopping"
         if not slot.planned:
-            return f"no model is placed in slot {number}"
+            left_out = slot.state is SlotState.FATAL and fleet.policy.unloadable
+            hint = "; `pool reload` tries again what could not be loaded there" if left_out else ""
+            return f"no model is placed in slot {number}{hint}"
         if slot.state is SlotState.FATAL and slot.worker.pid is not None:
             return f"pid {slot.worker.pid} in slot {number} did not die when it was killed and still holds the device"
         return None

@@ -7,7 +7,7 @@ run of theirs is likely to take. It never leases a batch to a lane, and never ju
     calls: what jobs of one kind share    models: each one's lines, costs, and whether its rows are independent
 """
 
-from pool.core.queue.admission import never_fits, refusal
+from pool.core.queue.admission import gone, never_fits, refusal
 from pool.core.queue.affinity import Affinity
 from pool.core.queue.answers import Answers, with_history
 from pool.core.queue.backlog import Backlog
@@ -43,6 +43,7 @@ __all__ = [
     "Unpacked",
     "end_if_late",
     "form",
+    "gone",
     "never_fits",
     "refusal",
     "start_by",

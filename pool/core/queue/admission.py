@@ -11,7 +11,7 @@ from pool.wire.entries import model_of
 from pool.wire.faults import Fault
 from pool.wire.sizes import exceeds, readable, rounded
 
-__all__ = ["PRIORITIES", "never_fits", "refusal", "unknown"]
+__all__ = ["PRIORITIES", "gone", "never_fits", "refusal", "unknown"]
 
 SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
 SEARCHED_NAMES = 50
@@ -36,7 +36,7 @@ def refusal(
 ) -> JobFailed | None:
     """Why a job is not taken in, in words for its caller; None if it is."""
     if model.leaving:
-        return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is no longer served")
+        return gone(model.name, policy)
     if number in client.jobs:
         return JobFailed(Fault.INVALID_INPUT, f"job {number} is already in the pool")
     if timeout_s is not None and not 0 <= timeout_s <= LONGEST_TIMEOUT_S:
@@ -106,6 +106,15 @@ def never_fits(model: Model, size_bytes: int, weight: int, policy: Policy) -> st
 def _overloaded(text: str, more: int, in_the_way: int, backlog: Backlog, now: float) -> JobFailed:
     """There is no room for so many jobs more, as so many are in their way."""
     return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(max(more, DRAINED * in_the_way), now))
+
+
+def gone(model: str, policy: Policy) -> JobFailed:
+    """What a job is told of a model that no slot has any more, or none could load."""
+    why = policy.unloadable.get(model)
+    if why is None:
+        return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model!r} is no longer served")
+    text = f"model {model!r} could not be loaded, so it is not served: {why}; mend it, then run `pool reload`"
+    return JobFailed(Fault.MODEL_NOT_FOUND, text)
 
 
 def unknown(model: str, backlog: Backlog) -> JobFailed:

@@ -1,6 +1,6 @@
 """HTTP/1.1 on the server's side: bytes come in, requests go to one handler, its responses go out as bytes.
 
-Large bodies are received where the caller of the handler wants them: in shared memory. Knows no model and no job.
+Large bodies are received where the caller of the handler wants them: in shared memory. It never knows a model or a job.
 """
 
 from pool.gateway.http.compression import compressed, decompressed

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pool.client.result import JobResult
+from pool import JobResult
 from pool.gateway import json_text
 from pool.gateway.http import Refused, Response
 from pool.gateway.inference import json_data, strings

@@ -10,18 +10,18 @@ from typing import Generic, TypeVar
 
 from pool import AsyncClient
 from pool.gateway.http import Refused
-from pool.wire.records import Model, Status
+from pool.wire.records import Metrics, Model, Status
 
 __all__ = ["Catalogue", "Catalogues", "numbers"]
 
 FRESH_S = 1.0
-WAIT_S = 5.0  # whoever probes a gateway waits no longer
+WAIT_S = 5.0  # who probes a gateway waits no longer
 
 T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """One kind of answer. Whoever is cancelled while he waits takes it from nobody else."""
+    """One kind of answer. Who is cancelled while he waits takes it from nobody else."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -75,14 +75,18 @@ class Catalogue:
     def __init__(self, client: AsyncClient) -> None:
         self._status = _Kept(client.status)
         self._models = _Kept(client.models)
+        self._metrics = _Kept(client.metrics)
 
     def forget(self) -> None:
         """What is known is old, for somebody has just changed it."""
-        self._status.forget()
-        self._models.forget()
+        for kept in (self._status, self._models, self._metrics):
+            kept.forget()
 
     async def status(self) -> Status:
         return await self._status.get()
+
+    async def metrics(self) -> Metrics:
+        return await self._metrics.get()
 
     async def models(self) -> Sequence[Model]:
         return await self._models.get()

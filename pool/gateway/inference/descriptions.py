@@ -9,7 +9,7 @@ from pool.gateway.inference.datatypes import config_name, shown
 from pool.wire.records import Model, SignatureInfo, Tensor
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
-__all__ = ["config", "index", "metadata", "version_of"]
+__all__ = ["config", "has_rows", "index", "metadata", "signature_of"]
 
 PLATFORM = "tensorflow_savedmodel"
 BACKEND = "tensorflow"
@@ -21,7 +21,7 @@ def version_of(model: Model) -> str:
 
 def metadata(versions: Sequence[Model], model: Model, signature: str | None) -> dict[str, Any]:
     """`versions`: of those beside each other, all. `signature`: what is asked for. Raises `Refused`."""
-    _, info = _signature(model, signature)
+    _, info = signature_of(model, signature)
     served = sorted({number for each in versions for number in numbers(each)})
     return {
         "name": model.model,
@@ -43,8 +43,8 @@ def _shape(spec: Tensor) -> list[int]:
 
 def config(model: Model, signature: str | None) -> dict[str, Any]:
     """With a `max_batch_size` the `dims` are without the axis of the batch. Raises `Refused`."""
-    name, info = _signature(model, signature)
-    batched = _has_rows(info)
+    name, info = signature_of(model, signature)
+    batched = has_rows(info)
     found = {
         "name": model.model,
         "platform": PLATFORM,
@@ -63,7 +63,7 @@ def config(model: Model, signature: str | None) -> dict[str, Any]:
     return {**found, "dynamic_batching": {}} if batched and info.batchable else found
 
 
-def _has_rows(info: SignatureInfo) -> bool:
+def has_rows(info: SignatureInfo) -> bool:
     """As Triton finds out what is a batch. Whether jobs are joined now may be otherwise a second later."""
     shapes = [spec.shape for spec in (*info.inputs.values(), *info.outputs.values())]
     return bool(info.inputs) and all(shape is not None and shape[:1] == (-1,) for shape in shapes)
@@ -74,7 +74,7 @@ def _dims(name: str, spec: Tensor, batched: bool) -> dict[str, Any]:
     return {"name": name, "data_type": config_name(spec.dtype), "dims": dims, "is_shape_tensor": False}
 
 
-def _signature(model: Model, asked: str | None) -> tuple[str, SignatureInfo]:
+def signature_of(model: Model, asked: str | None) -> tuple[str, SignatureInfo]:
     """The one that a job gets: what it asks for, else the default one, else the only one."""
     signatures = model.signatures
     if not signatures:

@@ -5,16 +5,16 @@ import json
 import sys
 from collections.abc import Mapping
 
-from pool import AsyncClient
-from pool.client.result import JobResult
+from pool import AsyncClient, JobResult
 from pool.errors import ModelNotFound
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import HEAD_BYTES, answered
 from pool.gateway.inference.catalogue import Catalogues
 from pool.gateway.inference.options import brief
-from pool.gateway.inference.paths import allow, to_infer
+from pool.gateway.inference.paths import allow, asked_signature, to_infer
 from pool.gateway.inference.plan import Plan, prepared
 from pool.gateway.inference.plans import Plans
+from pool.gateway.inference.raw import raw
 from pool.wire.tensors import Array
 
 __all__ = ["Infer"]
@@ -41,18 +41,26 @@ class Infer:
             allow(request, "POST")
         body = request.body
         length = request.headers.get(_HEAD_BYTES)
-        if length is None:
-            plan, start, own_id = await _all_json(request), len(body), b""
-        else:
+        start = len(body)
+        if length is not None:
             start = int(length) if length.isdecimal() and len(length) <= _DIGITS else -1
             if not 0 <= start <= len(body):
                 raise Refused(400, f"{HEAD_BYTES} is {brief(length)}; the body has {len(body)} bytes")
+        own_id = b""
+        if length is None:
+            plan = await _all_json(request)
+            inputs = plan.arrays(body, start)
+        elif not start:
+            place = to_infer(request)
+            model = await self._catalogues.of(client).model(place.name, place.version)
+            plan, inputs = raw(place, model, asked_signature(request), body)
+        else:
             known, header, own_id = self._plans.find(request.path, body[:start].tobytes())
             plan = known or self._plans.prepare(request.path, to_infer(request), header)
-        if plan.elements > SLOW_ELEMENTS:
-            inputs = await asyncio.to_thread(plan.arrays, body, start)
-        else:
-            inputs = plan.arrays(body, start)
+            if plan.elements > SLOW_ELEMENTS:
+                inputs = await asyncio.to_thread(plan.arrays, body, start)
+            else:
+                inputs = plan.arrays(body, start)
         if plan.version != 1:
             result = await client.run(plan.model, inputs, **plan.options)
         else:
@@ -85,7 +93,7 @@ class Infer:
 
 
 async def _all_json(request: Request) -> Plan:
-    named = to_infer(request)
+    place = to_infer(request)
     if len(request.body) > SLOW_JSON_BYTES:
-        return await asyncio.to_thread(prepared, *named, request.body.data, has_binary=False)
-    return prepared(*named, request.body.data, has_binary=False)
+        return await asyncio.to_thread(prepared, place.name, place.version, request.body.data, has_binary=False)
+    return prepared(place.name, place.version, request.body.data, has_binary=False)

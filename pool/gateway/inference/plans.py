@@ -7,6 +7,7 @@ plan from the next request nor leaves one behind for each.
 import re
 
 from pool.gateway import json_text
+from pool.gateway.inference.paths import Place
 from pool.gateway.inference.plan import Plan, prepared
 
 __all__ = ["Plans"]
@@ -47,9 +48,9 @@ class Plans:
             self._keep((path, header), plan)
         return plan
 
-    def prepare(self, path: str, named: tuple[str, int | str | None], header: bytes) -> Plan:
-        """One that is not known, of a request with binary data. `named`: the model and version of its path."""
-        plan = prepared(*named, header, has_binary=True)
+    def prepare(self, path: str, place: Place, header: bytes) -> Plan:
+        """One that is not known, of a request that says where its header ends. `place`: what the path names."""
+        plan = prepared(place.name, place.version, header, has_binary=True)
         is_alone = plan.id is None and not any(array.size for array in plan.given.values())
         if is_alone and len(header) <= MOST_HEADER_BYTES:
             self._keep((path, header), plan)

@@ -3,7 +3,6 @@
 import logging
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import parse_qs
 
 from pool import AsyncClient
 from pool.errors import PoolError
@@ -14,7 +13,7 @@ from pool.gateway.inference.answer import JSON
 from pool.gateway.inference.catalogue import Catalogue, Catalogues
 from pool.gateway.inference.descriptions import config, index, metadata
 from pool.gateway.inference.infer import Infer
-from pool.gateway.inference.paths import OfModel, allow, of_model
+from pool.gateway.inference.paths import Place, allow, asked_signature, of_model
 from pool.gateway.inference.repository import OFF, change, wants_ready
 from pool.gateway.inference.statistics import statistics
 from pool.wire.readiness import why_not_ready
@@ -77,7 +76,7 @@ class Inference:
                 return _ready(why_not_ready(await catalogue.status(), None))
             case ["models", "stats"]:
                 allow(request, "GET", "HEAD")
-                return _json(statistics(await catalogue.models()))
+                return _json(statistics(await catalogue.models(), await catalogue.metrics()))
             case ["models", *rest] if (place := of_model(rest)) is not None:
                 return await self._of_model(place, request, catalogue)
             case ["repository", "index"]:
@@ -93,18 +92,19 @@ class Inference:
                 raise Refused(501, f"the {NOT_SERVED[extension]} extension is not served here")
         raise Refused(404, f"nothing is at {request.path!r:.200}")
 
-    async def _of_model(self, place: OfModel, request: Request, catalogue: Catalogue) -> Response:
+    async def _of_model(self, place: Place, request: Request, catalogue: Catalogue) -> Response:
         if place.action in NOT_SERVED:
             raise Refused(501, f"the {NOT_SERVED[place.action]} extension is not served here")
         if place.action not in ("", "ready", "config", "stats"):
             raise Refused(404, f"nothing is at {request.path!r:.200}")
         allow(request, "GET", "HEAD")
         if place.action == "stats":
-            return _json(statistics(await catalogue.versions(place.name, place.version)))
+            found = await catalogue.versions(place.name, place.version)
+            return _json(statistics(found, await catalogue.metrics()))
         model = await catalogue.model(place.name, place.version)
         if place.action == "ready":
             return _ready("" if model.ready_slots else f"model {model.name} is not served now")
-        signature = parse_qs(request.query).get("signature", [None])[-1]
+        signature = asked_signature(request)
         if place.action == "config":
             return _json(config(model, signature))
         return _json(metadata(await catalogue.versions(place.name), model, signature))

@@ -1,38 +1,46 @@
-"""Statistics in Triton's form, from what the pool counts of each model.
+"""Statistics in Triton's form, from what the pool counts of each version's jobs since its start.
 
-What the pool does not count is 0: the time of the last job, single executions, and the stages of a job.
+What the pool does not count is 0: the time of the last job, of failed ones, and of copies to and from the device.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-from pool.gateway.inference.descriptions import version_of
-from pool.wire.records import Model
+from pool.gateway.inference.catalogue import numbers
+from pool.wire.records import Histogram, Metrics, Model, VersionCounts
 
 __all__ = ["statistics"]
 
-STAGES = ("queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+NONE = {"count": 0, "ns": 0}
 
 
-def statistics(models: Iterable[Model]) -> dict[str, Any]:
-    return {"model_stats": [_of(model) for model in models]}
+def statistics(models: Iterable[Model], metrics: Metrics) -> dict[str, Any]:
+    return {"model_stats": [_of(model, number, metrics) for model in models for number in numbers(model)]}
 
 
-def _of(model: Model) -> dict[str, Any]:
-    answered = model.scheduling.answered
-    done = answered.get("done", 0)
-    run = _duration(done, model.scheduling.device_s)
+def _of(model: Model, number: int, metrics: Metrics) -> dict[str, Any]:
+    """Jobs that never ran count for each of its versions."""
+    wanted = (None, number)
+    counts = [each for of in metrics.models if of.name == model.name for each in of.versions if each.version in wanted]
+    success = _times(counts, "total")
+    failed = sum(sum(each.jobs.values()) - each.jobs.get("done", 0) for each in counts)
+    waits = [_times(counts, name) for name in ("queue", "batch_wait")]
     return {
         "name": model.model,
-        "version": version_of(model),
+        "version": str(number),
         "last_inference": 0,
-        "inference_count": done,
-        "execution_count": 0,
+        # A job without rows is one of them.
+        "inference_count": max(success["count"], round(sum(each.batch_rows.sum for each in counts))),
+        "execution_count": sum(sum(each.batch_rows.counts) for each in counts),
         "inference_stats": {
-            "success": run,
-            "fail": _duration(sum(answered.values()) - done, 0.0),
-            **{stage: _duration(0, 0.0) for stage in STAGES},
-            "compute_infer": run,
+            "success": success,
+            "fail": {"count": failed, "ns": 0},
+            "queue": {"count": success["count"], "ns": sum(wait["ns"] for wait in waits)},
+            "compute_input": NONE,
+            "compute_infer": _times(counts, "run"),
+            "compute_output": NONE,
+            "cache_hit": NONE,
+            "cache_miss": NONE,
         },
         "response_stats": {},
         "batch_stats": [],
@@ -40,5 +48,6 @@ def _of(model: Model) -> dict[str, Any]:
     }
 
 
-def _duration(count: int, seconds: float) -> dict[str, int]:
-    return {"count": count, "ns": round(seconds * 1e9)}
+def _times(counts: Iterable[VersionCounts], name: str) -> dict[str, int]:
+    times: list[Histogram] = [getattr(each, name) for each in counts]
+    return {"count": sum(sum(each.counts) for each in times), "ns": round(sum(each.sum for each in times) * 1e9)}

@@ -72,11 +72,16 @@ class RequestCounts:
         self._routes = {route: start + 1 + place * ROUTE_CELLS for place, route in enumerate(ROUTES)}
         self._codes = {code: place for place, code in enumerate(CODES)}
 
-    def count(self, route: str, status: int, seconds: float) -> None:
-        """Of a route that is none of `ROUTES`: as "other". A status that is not usual: likewise."""
+    def count(self, route: str, status: int, seconds: float | None) -> None:
+        """Of a route that is none of `ROUTES`: as "other". A status that is not usual: likewise.
+
+        `seconds` None: it was refused, and is in no histogram.
+        """
         routes, codes, cells = self._routes, self._codes, self._cells
         start = routes[route] if route in routes else routes[OTHER]
         cells[start + (codes[status] if status in codes else len(CODES))] += 1
+        if seconds is None:
+            return
         bucket = int(seconds * MICROSECONDS).bit_length()
         cells[start + TIMES_AT + (bucket if bucket < TIMES else TIMES - 1)] += 1
         cells[start + SUM_AT] += int(seconds * 1e6)

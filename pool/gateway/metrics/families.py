@@ -76,12 +76,16 @@ FAMILIES: Mapping[str, Family] = _named(
         Family("pool_gpu_memory_total_bytes", "gauge", ("uuid",), "The GPU's memory."),
         Family("pool_gpu_utilization_ratio", "gauge", ("uuid",), "Share of the last second in which it computed."),
         Family("pool_gpu_temperature_celsius", "gauge", ("uuid",), "Its temperature."),
+        Family(
+            "pool_gateway_process_up", "gauge", ("process",), "1 if it serves, of the gateway that the pool started."
+        ),
+        Family("pool_gateway_process_restarts_total", "counter", ("process",), "How often another one followed it."),
         Family("pool_gateway_requests_total", "counter", ("route", "code"), "HTTP requests that were answered."),
         Family(
             "pool_gateway_request_duration_seconds",
             "histogram",
             ("route",),
-            "From a request that is whole to its response.",
+            "From a request that is whole to its response. Refused ones are left out.",
         ),
     )
 )

@@ -8,8 +8,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from pool.gateway.families import FAMILIES, ROW_POWERS, TIME_POWERS, Family
-from pool.gateway.request_counts import Route
+from pool.gateway.metrics.families import FAMILIES, ROW_POWERS, TIME_POWERS, Family
+from pool.gateway.metrics.request_counts import Route
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.faults import Fault
 from pool.wire.records import Histogram, Metrics, ModelLoad, Slot, Status, VersionCounts
@@ -85,6 +85,9 @@ class PoolCollector(Collector):
         self._set("pool_unread_bytes", (), status.unread_bytes)
         self._set("pool_refused_messages_total", (), sum(status.refused.values()))
         self._set("pool_dropped_messages_total", (), sum(status.dropped.values()))
+        for process in status.gateway.processes if status.gateway is not None else ():
+            self._set("pool_gateway_process_up", (str(process.number),), process.state == "SERVING")
+            self._set("pool_gateway_process_restarts_total", (str(process.number),), process.restarts)
         for slot in status.slots:
             self._add_slot(slot)
         for model in status.models:
