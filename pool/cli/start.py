@@ -122,9 +122,12 @@ def _next_command(name: str | None) -> str:
     return f"{program} submit digits --input {shlex.quote(f'pixels=@{image}')}{named}"
 
 
-def settings_of(config: Path | None) -> Settings:
-    """The settings in a file, or the defaults; with the demo where they have no model. Raises `InvalidConfig`."""
-    return with_demo(Settings() if config is None else load_settings(config), demo_folder() / "digits")
+def settings_of(config: Path | None, user: int | None = None) -> Settings:
+    """The settings in a file, or the defaults; with the demo where they have no model. Raises `InvalidConfig`.
+
+    `user`: as of `load_settings`.
+    """
+    return with_demo(Settings() if config is None else load_settings(config, user), demo_folder() / "digits")
 
 
 def described(config: Path | None, settings: Settings) -> str:

@@ -58,7 +58,7 @@ def print_unit(config: Path | None, name: str | None, user_unit: bool, account: 
     With --name it is a template, of which each pool with a name is an instance.
     """
     file = _file(config, name)
-    click.echo(_text(file, _settings(file, name), name, user_unit, account), nl=False)
+    click.echo(_text(file, _settings(file, name, account), name, user_unit, account), nl=False)
 
 
 @systemd.command()
@@ -70,7 +70,7 @@ def install(config: Path | None, name: str | None, user_unit: bool, account: str
     With --name it is the template pool@.service, which serves NAME.toml of the same folder as pool@NAME.service.
     """
     file = _file(config, name)
-    settings = _settings(file, name)
+    settings = _settings(file, name, account)
     text = _text(file, settings, name, user_unit, account)
     path = (_user_folder() if user_unit else SYSTEM_FOLDER) / (UNIT_NAME if name is None else TEMPLATE_NAME)
     before = _standing(path)
@@ -105,9 +105,9 @@ def _file(config: Path | None, name: str | None) -> Path:
     return file
 
 
-def _settings(file: Path, name: str | None) -> "Settings":
-    """Of a pool that is where its name says, if it has one."""
-    settings = settings_of(file)
+def _settings(file: Path, name: str | None, account: str | None) -> "Settings":
+    """Of a pool that is where its name says, if it has one; `account`: whose its private files are."""
+    settings = settings_of(file, None if account is None else _user_id(account))
     if name is None:
         return settings
     return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": ""})})
@@ -116,11 +116,6 @@ def _settings(file: Path, name: str | None) -> "Settings":
 def _text(config: Path, settings: "Settings", name: str | None, user_unit: bool, account: str | None) -> str:
     if user_unit == (account is not None):
         raise click.UsageError("give --as USER for a system service, or --user for one of your own")
-    if account is not None:
-        try:
-            pwd.getpwnam(account)
-        except KeyError:
-            raise click.UsageError(f"there is no user {account!r} on this machine") from None
     plan = make_plan(settings, os.environ)
     policy = plan.policy
     path = os.path.abspath(config)
@@ -150,6 +145,13 @@ def _uses_tmp(settings: "Settings", config: str) -> bool:
     models = [model.path for model in settings.model if not model.path.startswith("stub:")]
     needed = [config, sys.prefix, sys.base_prefix, __file__, *models, *_writable(settings), *_of_gateway(settings)]
     return any(Path(path).resolve().is_relative_to(folder) for path in needed for folder in TMP_FOLDERS)
+
+
+def _user_id(account: str) -> int:
+    try:
+        return pwd.getpwnam(account).pw_uid
+    except KeyError:
+        raise click.UsageError(f"there is no user {account!r} on this machine") from None
 
 
 def _of_gateway(settings: "Settings") -> list[str]:

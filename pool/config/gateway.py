@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from pool.config.quantities import Bytes, BytesOrUnlimited, CountOrUnlimited, PositiveSeconds, RateOrUnlimited
-from pool.config.section import AtKey, Section, SomePath, Texts, or_word
+from pool.config.section import AtKey, Context, Section, SomePath, Texts, or_word
 from pool.kept import CLIENT_NAME, WrongTokens, read_tokens
 from pool.wire.gateway import ClientRules, GatewayLimits, GatewaySettings, Token
 
@@ -62,6 +62,10 @@ class CertificateFile:
 _path_of = TypeAdapter(SomePath)
 
 
+def _user(info: ValidationInfo) -> int:
+    return info.context.user if isinstance(info.context, Context) else os.geteuid()
+
+
 def _certificate(value: object, info: ValidationInfo) -> CertificateFile | None:
     if value == "off":
         return None
@@ -87,7 +91,7 @@ def _tokens(value: object, info: ValidationInfo) -> TokensFile | None:
         return value
     path = _path(value, "tokens", info)
     try:
-        return TokensFile(path, read_tokens(Path(path)))
+        return TokensFile(path, read_tokens(Path(path), _user(info)))
     except WrongTokens as error:
         raise ValueError(str(error)) from None
 
@@ -111,17 +115,17 @@ def _is_loopback(place: str) -> bool:
     return ipaddress.ip_address(place.rpartition(":")[0].strip("[]")).is_loopback
 
 
-def _private(value: str) -> str:
+def _private(value: str, info: ValidationInfo) -> str:
     """A key that others could read is none any more."""
     try:
         about = os.stat(value)
     except OSError as error:
         raise ValueError(f"{value} cannot be read: {error.strerror}; write the path of a PEM file") from None
-    if about.st_uid not in (os.geteuid(), 0) or about.st_mode & 0o007:
+    if about.st_uid not in (_user(info), 0) or about.st_mode & 0o007:
         mode = stat.S_IMODE(about.st_mode)
         raise ValueError(
             f"{value} belongs to uid {about.st_uid} and has mode {mode:04o}, so others can open it;"
-            " make it yours or root's, and run chmod 0600"
+            " make it the pool's user's or root's, and run chmod 0600"
         )
     return value
 

@@ -4,6 +4,7 @@ All three raise `InvalidConfig` and nothing else; its message has every mistake,
 `FILE:LINE: [section] key: what is wrong; what would be right`.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pool.config.mistakes import Mistake, find_mistakes
+from pool.config.section import Context
 from pool.config.settings import ModelSection, Settings
 from pool.config.source import TomlSource
 from pool.errors import InvalidConfig
@@ -19,8 +21,11 @@ from pool.errors import InvalidConfig
 __all__ = ["load_settings", "parse_settings", "tokens_path", "with_demo", "with_gateway"]
 
 
-def load_settings(path: Path) -> Settings:
-    """The settings in a TOML file. Paths become absolute, relative to the file's folder."""
+def load_settings(path: Path, user: int | None = None) -> Settings:
+    """The settings in a TOML file. Paths become absolute, relative to the file's folder.
+
+    `user`: the id of who is to run the pool, and owns its private files; None: this process's.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
@@ -32,7 +37,7 @@ def load_settings(path: Path) -> Settings:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfig(_not_toml(path, error)) from None
-    return _settings(data, str(path), path.absolute().parent, text)
+    return _settings(data, str(path), path.absolute().parent, text, user)
 
 
 def parse_settings(data: Mapping[str, object], where: str, base: Path) -> Settings:
@@ -73,11 +78,13 @@ def tokens_path(path: Path) -> Path | None:
     return path.absolute().parent / Path(named).expanduser()
 
 
-def _settings(data: Mapping[str, object], where: str, base: Path, text: str | None) -> Settings:
+def _settings(
+    data: Mapping[str, object], where: str, base: Path, text: str | None, user: int | None = None
+) -> Settings:
     """`text`: of the file, where there is one."""
     settings, error = None, None
     try:
-        settings = Settings.model_validate(dict(data), context=base)
+        settings = Settings.model_validate(dict(data), context=Context(base, os.geteuid() if user is None else user))
     except ValidationError as refused:
         error = refused
     mistakes = find_mistakes(error, data)

@@ -1,19 +1,29 @@
 """What every section of the configuration is: frozen, strict, and without unknown keys."""
 
 import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from pool.wire.texts import is_utf8
 
-__all__ = ["AtKey", "Section", "SomePath", "SomePaths", "Texts", "or_word"]
+__all__ = ["AtKey", "Context", "Section", "SomePath", "SomePaths", "Texts", "or_word"]
 
 STUB = "stub:"
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Of a validation. `base`: what paths are relative to. `user`: whose private files the pool will read, his id."""
+
+    base: Path
+    user: int
 
 
 class AtKey(ValueError):
@@ -48,11 +58,11 @@ def _can_travel(value: str) -> str:
 
 
 def _absolute(value: str, info: ValidationInfo) -> str:
-    """Relative to the folder in the validation's context."""
+    """Relative to the folder in the validation's `Context`."""
     if value.startswith(STUB) or info.context is None:
         return value
     # `abspath`, not `resolve`: a link such as models/current must stay one; a restart follows it anew.
-    whole: str = os.path.abspath(info.context / os.path.expanduser(value))
+    whole: str = os.path.abspath(info.context.base / os.path.expanduser(value))
     if not is_utf8(whole):
         raise ValueError(f"{whole!r} is not UTF-8 text; rename the folder, or write an absolute path")
     return whole

@@ -27,8 +27,11 @@ class WrongTokens(Exception):
     """The file is not to be trusted, or is none; the text says what would be right."""
 
 
-def read_tokens(path: Path) -> tuple[Token, ...]:
-    """Raises `WrongTokens`, also for a file that others could have read or written."""
+def read_tokens(path: Path, user: int | None = None) -> tuple[Token, ...]:
+    """Raises `WrongTokens`, also for a file that others could have read or written.
+
+    `user`: the id of its owner, who may be root as well; None: this process's.
+    """
     try:
         # A pipe of this name must not hold up who opens it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -37,7 +40,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     except OSError as error:
         raise WrongTokens(f"{path} cannot be read: {error.strerror}; make it a file of the pool's user") from None
     try:
-        _check(path, os.fstat(descriptor))
+        _check(path, os.fstat(descriptor), os.geteuid() if user is None else user)
         with open(descriptor, "rb", closefd=False) as file:
             text = file.read(LARGEST_BYTES + 1)
     finally:
@@ -70,7 +73,7 @@ def add_token(path: Path, name: str) -> str:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     with open(descriptor, "r+b", buffering=0) as file:
-        _check(path, os.fstat(descriptor))
+        _check(path, os.fstat(descriptor), os.geteuid())
         size = os.fstat(descriptor).st_size
         joint = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
         file.write(joint + f"{name} {hashlib.sha256(token.encode()).hexdigest()}\n".encode())
@@ -78,10 +81,10 @@ def add_token(path: Path, name: str) -> str:
     return token
 
 
-def _check(path: Path, about: os.stat_result) -> None:
+def _check(path: Path, about: os.stat_result, user: int) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise WrongTokens(f"{path} is not a file; give the path of a file with mode 0600")
-    if about.st_uid not in (os.geteuid(), 0):
-        raise WrongTokens(f"{path} belongs to uid {about.st_uid}; give a file that belongs to you or to root")
+    if about.st_uid not in (user, 0):
+        raise WrongTokens(f"{path} belongs to uid {about.st_uid}; give a file that belongs to uid {user} or to root")
     if about.st_mode & 0o077:
         raise WrongTokens(f"{path} has mode {stat.S_IMODE(about.st_mode):04o}, so others can open it; run chmod 0600")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -180,3 +181,19 @@ def test_a_check_says_where_it_would_listen_and_who_would_be_left_out(tmp_path: 
     assert "gateway http://127.0.0.1:8000, with a token of alice" in check()
     assert f"hint: no token in {tmp_path}/tokens is of the [[client]] bob" in check()
     assert json.loads(check("--json"))["gateway"] == "http://127.0.0.1:8000"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_unit_for_another_user_takes_his_tokens_and_nobody_elses(tmp_path: Path) -> None:
+    config, tokens, nobody = tmp_path / "pool.toml", tmp_path / "tokens", pwd.getpwnam("nobody").pw_uid
+    models = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "echo"\npath = "stub:echo"\n'
+    config.write_text(f'{models}[gateway]\ntokens = "tokens"\n')
+    tokens.touch(0o600)
+    os.chown(tokens, nobody, -1)
+    done = run_command(None, "systemd", "print", "--as", "nobody", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert "User=nobody\n" in done.stdout
+    os.chown(tokens, nobody - 1, -1)
+    done = run_command(None, "systemd", "print", "--as", "nobody", "--config", str(config))
+    assert done.returncode == 2
+    assert f"tokens belongs to uid {nobody - 1}; give a file that belongs to uid {nobody} or to root" in done.stderr

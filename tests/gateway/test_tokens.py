@@ -56,7 +56,8 @@ def test_a_file_that_others_can_open_is_refused(file: Path, mode: int) -> None:
 def test_a_file_of_another_user_is_refused(file: Path) -> None:
     file.touch(0o600)
     os.chown(file, 23456, -1)
-    assert refused(file) == f"{file} belongs to uid 23456; give a file that belongs to you or to root"
+    assert refused(file) == f"{file} belongs to uid 23456; give a file that belongs to uid 0 or to root"
+    assert read_tokens(file, 23456) == (), "who runs the pool, as `pool systemd` has it"
 
 
 def test_what_is_no_file_is_refused_and_holds_up_nobody(file: Path) -> None:
