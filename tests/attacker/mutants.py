@@ -42,7 +42,7 @@ class Mutant:
 CALLS, ADMISSION, MEMORY = "serve/calls.py", "core/queue/admission.py", "serve/shared_memory.py"
 FRONT, LISTENER, CODEC, ADMIN = "serve/front.py", "serve/memory_listener.py", "wire/codec.py", "serve/admin.py"
 JOBS, HOT = "wire/jobs.py", "wire/hot.py"
-LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
+LEFT = "min(self.most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
 MUTANTS: Mapping[str, Mutant] = {
     # --- numbers, texts and sizes of a job
@@ -102,7 +102,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "what one client is lent": Mutant(
         MEMORY,
         LEFT,
-        "self._most_bytes - self.lent_bytes",
+        "self.most_bytes - self.lent_bytes",
     ),
     "what all are lent": Mutant(
         MEMORY,

@@ -238,7 +238,7 @@ class House:
             self.front,
             recorder,
             self.feed,
-            lambda: {"failover": {"away": [], "stays": []}},
+            lambda: {"failover": {"away": [], "stays": []}, "unloadable": []},
             self._reload,
             lambda _: [],
         )

@@ -31,7 +31,7 @@ def test_a_key_is_asked_for_as_people_write_it(asked: str) -> None:
 
 
 def test_keys_of_one_name_and_of_a_section_are_shown_together() -> None:
-    assert [key.section for key in keys_named("max_jobs")] == ["[[model]]", "[queue]"]
+    assert [key.section for key in keys_named("max_jobs")] == ["[[model]]", "[[client]]", "[queue]"]
     assert [key.name for key in keys_named("[recycle]")] == ["age", "jobs", "host_memory"]
     assert [key.name for key in keys_named("tolerance")] == ["advanced.tolerance"]
     assert keys_named("model.advanced.tolerance") == keys_named("tolerance")
