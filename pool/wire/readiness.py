@@ -46,11 +46,7 @@ def left_out(unloadable: Sequence[Unloadable]) -> list[str]:
 
 def slots_of(found: Status, model: str | None) -> list[Slot]:
     """Those that have it, or any model."""
-    return [
-        slot
-        for slot in found.slots
-        if slot.models and any(_is(model, name) for name in slot.models)
-    ]
+    return [slot for slot in found.slots if slot.models and any(_is(model, name) for name in slot.models)]
 
 
 def _is(model: str | None, name: str) -> bool:

@@ -158,5 +158,3 @@ def test_mutated_requests_hurt_nobody(pool: PoolProcess, door: Gateway) -> None:
 @pytest.mark.timeout(1800)
 def test_mutated_requests_hurt_nobody_for_minutes(pool: PoolProcess, door: Gateway) -> None:
     _fuzz(pool, door, MANY_REQUESTS)
-
-

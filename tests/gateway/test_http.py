@@ -1,5 +1,4 @@
-"""The gateway's HTTP: what is right is answered however its bytes come; what is wrong is refused, and changes nothing.
-"""
+"""The gateway's HTTP: what is right is answered however its bytes come; what is wrong is refused, and changes nothing."""
 
 import asyncio
 import logging

@@ -173,6 +173,7 @@ def test_a_job_costs_few_calls() -> None:
         c_calls += event == "c_call"
 
     job: Coroutine[Any, Any, Any] = inference.answer(again, client)
+
     def run() -> Any:
         try:
             job.send(None)

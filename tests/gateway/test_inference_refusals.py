@@ -274,5 +274,3 @@ def test_a_body_is_never_more_memory_than_it_came_with() -> None:
     """numpy would make each element as long as the longest text: 40 GB."""
     inputs = header(data(["a" * 200_000, *[1.0] * 50_000], shape=[50_001]))
     assert_refused(infer(json.dumps(inputs).encode(), None), 400, "FP32 data are numbers")
-
-

@@ -85,9 +85,7 @@ def test_a_pool_in_which_nothing_can_be_loaded_ends_with_what_its_workers_said(
     tmp_path: Path, devices: list[int]
 ) -> None:
     models = (small(name, devices="all") for name in "xy")
-    house = started(
-        settings(tmp_path, *models, devices=devices), *((slot, name) for slot in devices for name in "xy")
-    )
+    house = started(settings(tmp_path, *models, devices=devices), *((slot, name) for slot in devices for name in "xy"))
     assert house.ended
     assert house.ready == 0
     assert house.end is not None
