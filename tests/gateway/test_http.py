@@ -1,4 +1,4 @@
-"""The gateway's HTTP: what is right is answered however its bytes come; what is wrong is refused, and changes nothing."""
+"""The gateway's HTTP: what is right is answered however its bytes come; what is wrong is refused, and harms nothing."""
 
 import asyncio
 import logging
