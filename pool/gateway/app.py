@@ -65,7 +65,9 @@ class Application:
             return None
         caller = self._callers.of(request)
         if caller.is_bound:
-            match request.segments():  # as the protocols read them: a path may say `models` in several ways
+            match [part for part in request.segments() if part]:  # decoded: a path may say `models` in several ways
+                case ["metrics" | "monitoring", *_] | ["v2", "models", "stats"] | ["v2", "repository", "index"]:
+                    raise Refused(403, f"{caller.name} may use some models only; this tells of all")
                 case ["v1", "models", name, *_]:
                     caller.check_model(name.partition(":")[0])
                 case ["v2", "models", name, *_] | ["v2", "repository", "models", name, *_]:

@@ -42,6 +42,11 @@ def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
             plain.request("POST", f"/v2/{path}", headers=with_token)
             with closing(plain), plain.getresponse() as said:
                 assert (said.status, b"may not use model counter" in said.read()) == (403, True), path
+        for path in ("metrics", "monitoring/prometheus/metrics", "v2/models/stats", "v2/models/stats/"):
+            assert requests.get(f"{door.url}/{path}", headers=with_token, timeout=20).status_code == 403, path
+        for path in ("v2/repository/index", "v2/repository/%69ndex/"):
+            assert requests.post(f"{door.url}/{path}", headers=with_token, timeout=20).status_code == 403, path
+        assert requests.get(f"{door.url}/v2/models/echo", headers=with_token, timeout=20).status_code == 200
         assert requests.get(f"{door.url}/v1/models/counter:predict", headers=with_token, timeout=20).status_code == 403
         assert requests.get(f"{door.url}/nothing", headers=with_token, timeout=20).status_code == 404
 
