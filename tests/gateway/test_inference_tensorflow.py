@@ -17,7 +17,7 @@ from pool.docs import page
 from pool.wire.tensors import Array
 from support.pool_process import pool_process, stub_config
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.gateway]
 
 STRINGS = {"signature": "strings"}
 MAKE = """

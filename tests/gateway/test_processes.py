@@ -21,6 +21,8 @@ from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process
 from support.processes import alive, children, eventually, freeze, state
 
+pytestmark = pytest.mark.gateway
+
 ECHO = '[[model]]\nname = "echo"\npath = "stub:echo"\n'
 
 
@@ -166,6 +168,7 @@ def test_a_port_that_is_taken_ends_the_start_with_one_clear_line() -> None:
             pool.kill()
 
 
+@pytest.mark.promise(4)
 def test_a_pool_that_is_killed_leaves_no_gateway_and_a_free_port() -> None:
     pool = PoolProcess(config('listen = "127.0.0.1:0"\nprocesses = 2'))
     try:

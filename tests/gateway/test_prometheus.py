@@ -25,6 +25,8 @@ from support.commands import run_command
 from support.pool_process import PoolProcess
 from support.processes import eventually
 
+pytestmark = pytest.mark.gateway
+
 WHY = "needs Debian's package `prometheus`; .ci/run unpacks it"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason=WHY)
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason=WHY)

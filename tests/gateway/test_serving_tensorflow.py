@@ -13,7 +13,7 @@ import requests
 from gateway.running import Gateway, gateway
 from support.pool_process import PoolProcess, pool_process, stub_config
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.gateway]
 
 
 @pytest.fixture(scope="module")

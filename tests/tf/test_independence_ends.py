@@ -24,7 +24,7 @@ from support.processes import eventually
 from tf import row_models
 from workers.independence.samples import SAMPLE_SHARE
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 COMPARED_S = 0.05  # what three runs of less than a millisecond may take on a busy machine
 QUICK_SHARE = 0.02  # in place of a thousandth, for a test of seconds: the hook sets it in the workers

@@ -15,7 +15,7 @@ from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process, stub_config
 from tf import row_models
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 PROVEN_S = 60.0
 MOST_ROWS = 40  # of a job; more than run together
