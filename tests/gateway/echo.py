@@ -51,6 +51,8 @@ class Echo:
             return Response(200, (), (bytes(8 << 20),))
         if request.path == "/bug":
             raise ZeroDivisionError
+        if request.path == "/no-status":
+            return Response(799)
         if request.path == "/refused":
             raise Refused(404, "nothing")
         said = f"{request.method} {request.path}?{request.query} {len(request.body)} {int(request.body.sum())}"

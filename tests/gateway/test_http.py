@@ -206,6 +206,15 @@ def test_an_error_of_the_handler_is_an_answer_and_the_connection_stays(caplog: p
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_an_answer_that_cannot_be_sent_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(_server: Server, _echo: Any, port: int) -> None:
+        assert await said(port, post("/no-status") + post("/a")) == b""
+
+    with caplog.at_level(logging.ERROR, "pool.gateway"):
+        run(scenario)
+    assert "POST /no-status cannot be sent" in caplog.text
+
+
 def test_the_rest_of_a_refused_body_is_read_so_that_the_refusal_is() -> None:
     async def scenario(_server: Server, echo: Any, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -224,7 +224,12 @@ class Connection(asyncio.BufferedProtocol):
             response = self._handler.refuse(head.request, Refused(500, "the gateway failed at this request"))
         self._task = None
         if self.state is State.ANSWERS:
-            self._send(response, head)
+            try:
+                self._send(response, head)
+            except Exception:
+                log.exception("the answer to %s %.200s cannot be sent", head.request.method, head.request.path)
+                self.abort()
+                return
             if not self._is_stalled:
                 self._go_on()
 
