@@ -36,6 +36,8 @@ class Segment:
         self.number = number
         self.memory = memoryview(memory)
         self.is_current = True
+        self.address: int | None = None
+        """Where it begins in this process; None until somebody has an array over it."""
         self._mapping = memory
         self._space = Space(len(memory))
         self._returned: deque[tuple[int, int, bool]] = deque()  # by finalizers, which can take no lock

@@ -22,7 +22,10 @@ class _Span:
 
 
 def _address(region: Region) -> int:
-    return int(np.frombuffer(region.memory, np.uint8).__array_interface__["data"][0])
+    segment = region.segment
+    if segment.address is None:  # asked of numpy once: each job with a large tensor needs it three times
+        segment.address = int(np.frombuffer(segment.memory, np.uint8).__array_interface__["data"][0])
+    return segment.address + region.offset
 
 
 def array_over(region: Region, offset: int, size_bytes: int) -> NDArray[np.uint8]:
