@@ -15,7 +15,7 @@ from collections.abc import Callable
 import uvloop
 
 from pool.gateway.server import serve
-from pool.gateway.settings import GatewaySettings
+from pool.wire.gateway import GatewaySettings
 
 __all__ = ["run"]
 

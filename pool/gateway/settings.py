@@ -3,9 +3,9 @@
 import os
 
 from pool.wire.codec import unpack
-from pool.wire.gateway import ClientRules, GatewayLimits, GatewaySettings, Token
+from pool.wire.gateway import GatewaySettings
 
-__all__ = ["ClientRules", "GatewayLimits", "GatewaySettings", "Token", "read_settings"]
+__all__ = ["read_settings"]
 
 
 def read_settings(fd: int) -> GatewaySettings:
