@@ -329,26 +329,26 @@ class Dialogue:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def _receive(self, channel: Channel, now: float, most: int) -> bool:
-        """Takes so many messages at most; whether there may be more."""
+        """Takes so many messages at most; whether there may be more. `now`: when this process last saw the clock."""
         for _ in range(most):
             frames = channel.receive()
             if frames is None:
                 return False
             self._pulse.heard(now)
-            self._understand(frames)
+            self._understand(frames, now)
         return True
 
-    def _finish_all(self, results: Sequence[wire.Result], payload: Sequence[Buffer]) -> None:
+    def _finish_all(self, results: Sequence[wire.Result], payload: Sequence[Buffer], now: float) -> None:
         begin = 0
         for result in results:
             end = begin + sum(result.pieces)
             mine = payload[begin:end]
             if len(results) > 1:  # who keeps one small answer is not to keep the frame with all of them
                 mine = [bytes(buffer) if type(buffer) is memoryview else buffer for buffer in mine]
-            self._dispatch.finish(result, mine)
+            self._dispatch.finish(result, mine, now)
             begin = end
 
-    def _understand(self, frames: Sequence[zmq.Frame]) -> None:
+    def _understand(self, frames: Sequence[zmq.Frame], now: float) -> None:
         try:
             envelope = decode(wire.CLIENT_MESSAGES, frames)
         except OtherVersion as error:
@@ -364,7 +364,7 @@ class Dialogue:
             raise PoolAway(f"another pool has taken the place of the one at {self._peer.endpoint}")
         match envelope.message:
             case wire.Results(results):
-                self._finish_all(results, envelope.payload)
+                self._finish_all(results, envelope.payload, now)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
             case wire.Unpack() as unpack:

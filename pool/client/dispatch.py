@@ -274,7 +274,8 @@ class Dispatch:
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def finish(self, result: wire.Result, payload: Sequence[Buffer]) -> None:
+    def finish(self, result: wire.Result, payload: Sequence[Buffer], awake: float) -> None:
+        """`awake`: when this process last saw that it runs. Had it stood still since, it would not know yet."""
         if result.released:
             self._regions.released(result.job)
         job = self._jobs.get(result.job)
@@ -282,13 +283,13 @@ class Dispatch:
             return
         self.window.answered(job.place)
         try:
-            self._answered(job, result, payload)
+            self._answered(job, result, payload, awake)
         except Exception as error:
             job.future.finish(Incompatible(f"the answer cannot be used: {type(error).__name__}: {error}"))
             raise
         self._take(job.number)
 
-    def _answered(self, job: Job, result: wire.Result, payload: Sequence[Buffer]) -> None:
+    def _answered(self, job: Job, result: wire.Result, payload: Sequence[Buffer], awake: float) -> None:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
         try:
@@ -298,7 +299,7 @@ class Dispatch:
             return
         now = time.monotonic()
         if job.sent_at is not None:
-            self._pace.answered(job.sent_at, now)
+            self._pace.answered(job.sent_at, awake)
         if job.weight > 1 and (wrong := _without_rows(answer, job.rows)) is not None:
             whose = f"the {job.rows} rows of the {job.weight} jobs that it is for"
             job.future.finish(Incompatible(f"output {wrong!r} does not have {whose}"))

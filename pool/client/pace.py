@@ -19,10 +19,10 @@ class Pace:
         """This client did not read until then, so answers to what it had sent before say nothing about the pool."""
         self._attentive_since = until
 
-    def answered(self, sent_at: float, now: float) -> None:
-        """The answer to a job that was sent then is read now."""
+    def answered(self, sent_at: float, by: float) -> None:
+        """The answer to a job that was sent then was there by then."""
         if sent_at < self._attentive_since:
             return
-        self._recent.append(now - sent_at)
+        self._recent.append(max(0.0, by - sent_at))
         if len(self._recent) == KEPT:
             self.answer_s = MARGIN * sorted(self._recent)[KEPT // 2]
