@@ -230,8 +230,8 @@ class Death:
     `other_release`: it said that it is of another release than the pool. Only the pool's restart mends that, or the
     former files. `no_room`: it was to follow a worker beside it, and its device has no room for both.
     `cause`: the signal's name, or that of its exit status, for those that count deaths.
-    `blamed`: the model that it could not load, or did not come to an end with. `unloadable`: it is that model's files,
-    so that another version may do.
+    `loading`: the model at which it was on its way to READY. `blamed`: the model that it could not load, or did not
+    come to an end with. `unloadable`: it is that model's files, so that another version may do.
     """
 
     text: str
@@ -240,6 +240,7 @@ class Death:
     untouched: bool = False
     other_release: bool = False
     no_room: bool = False
+    loading: str | None = None
     blamed: str | None = None
     unloadable: bool = False
     cause: str = "OTHER"

@@ -21,6 +21,7 @@ from pool.core.fleet import Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
+from pool.plan.crashes import Crashes
 from pool.plan.failures import failure_of, nowhere, unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
@@ -81,6 +82,7 @@ class Reconciler:
         self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished)
         self._finish_by = 0.0
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
+        self._crashes = Crashes()
         self._requests = Requests(source, self.bell.ring)
         self._watch = VersionWatch(self.bell.ring)
         self._watch.every(plan.settings.pool.watch)
@@ -138,27 +140,30 @@ class Reconciler:
         shut = {slot.number for slot in slots if slot.planned and slot.state in (SlotState.FATAL, SlotState.STOPPED)}
         self._learn(replace(self._world, lost=lost, shut=frozenset(shut)))
 
-    def died(self, slot: int, incarnation: int, death: Death) -> None:
+    def died(self, slot: int, incarnation: int, death: Death) -> Death:
         """A worker is gone. Comes before the core hears of it, so that jobs of the slot's other models wait for them.
 
-        Where it could not load a model, and its slot has not served yet, the slot starts without that one.
+        Where it could not load a model, and its slot has not served yet, the slot starts without that one. The core is
+        to hear of the death that is returned.
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to
         if here is None or here.state is not SlotState.LOADING or slot not in self._starting:
-            return
-        if slot in asked or slot in self._rollout.again:
-            return
-        if self._fleet.stopping or (failure := unloadable(slot, death, self.welcome(slot), self.plan)) is None:
-            return
+            return death
+        if self._fleet.stopping or slot in asked or slot in self._rollout.again:
+            return death
+        judged = self._crashes.judge(slot, death, self._machine.policy.restart_intensity + 1)
+        if (failure := unloadable(slot, judged, self.welcome(slot), self.plan)) is None:
+            return death
         if failure.unloadable and self.plan.settings.pool.ready == "strict" and not self.has_served:
-            self._feed(StartFailed(f'{death.text} ([pool] ready = "strict")'))
-            return
+            self._feed(StartFailed(f'{judged.text} ([pool] ready = "strict")'))
+            return judged
         self._good = self._good.without(failure)  # it has never come up
         self._failed(failure, self._world.without(failure))
         self._rollout.at_once(self._starting - {*asked})
         self._starting = {each for each in self._starting if self.plan.shares[each].models}
         self._turn.soon()
+        return judged
 
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state; or a worker beside the one that serves, if a replacement has failed."""

@@ -12,6 +12,7 @@ __all__ = ["RESTART_NEEDED", "death_of", "is_ending", "not_spawned"]
 
 RESTART_NEEDED = "another release has replaced the files of this pool; restart the pool"
 
+_WHILE_LOADING = (Exit.CRASHED, Exit.LOAD_FAILED)  # which may be for the sake of the model that is loaded
 _OWN_WORDS = (Exit.DEVICE_TAKEN, Exit.DEVICE_LOST, Exit.NO_ROOM)  # of which the last line says all
 
 _PF_EXITING = 0x4  # of the kernel's include/linux/sched.h
@@ -23,6 +24,7 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False,
 
     `by_us`: the pool has killed it while it lived. Any other end than by SIGKILL came before that. `step`: its last.
     """
+    loading = (step.model or None) if step is not None else None
     if returncode < 0:
         try:
             name = signal.Signals(-returncode).name
@@ -30,13 +32,14 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False,
             name = f"signal {-returncode}"
         killed = -returncode == signal.SIGKILL
         hint = " (out of memory?)" if killed and not by_us else ""
-        blamed = step.model if step is not None and killed and by_us else ""
+        blamed = loading if killed and by_us else None
         untouched = not (killed and by_us)
-        return Death(name + hint, True, last_output, untouched=untouched, blamed=blamed or None, cause=name)
+        text = name + hint
+        return Death(text, True, last_output, untouched=untouched, loading=loading, blamed=blamed, cause=name)
     try:
         status = Exit(returncode)
     except ValueError:
-        return Death(f"exit status {returncode}", True, last_output, untouched=True)
+        return Death(f"exit status {returncode}", True, last_output, untouched=True, loading=loading)
     cause = status.name
     text = f"exit status {returncode}" + ("" if status is Exit.STOPPED else f" {status.name}")
     if status is Exit.OTHER_RELEASE:
@@ -49,7 +52,8 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False,
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
     if status is not Exit.MODEL_CANNOT_LOAD or step is None or not step.model:
-        return Death(text, status.restartable, last_output, untouched=True, cause=cause)
+        loading = loading if status in _WHILE_LOADING else None
+        return Death(text, status.restartable, last_output, untouched=True, loading=loading, cause=cause)
     blamed, unloadable = step.model, step.of_files
     return Death(text, False, last_output, untouched=True, blamed=blamed, unloadable=unloadable, cause=cause)
 

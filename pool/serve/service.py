@@ -381,11 +381,11 @@ class Service:
             self._notifier.extend(self._entrance.longest_stop_s + self._plan.policy.longest_stop_s)
             self._entrance.stop(event, at_once=self._machine.fleet.stopping)
             return
-        if isinstance(event, WorkerExited) and not event.death.restartable:  # what it tells the core comes first
-            if self._is_lost(event.slot):
+        if isinstance(event, WorkerExited):  # what it tells the core comes first
+            if not self._is_lost(event.slot):
+                event = replace(event, death=self._reconciler.died(event.slot, event.incarnation, event.death))
+            elif not event.death.restartable:
                 self._reconciler.lost()
-            else:
-                self._reconciler.died(event.slot, event.incarnation, event.death)
         self._tell(event)
 
     def _prepare(self, event: Event, now: float) -> None:

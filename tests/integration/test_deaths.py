@@ -182,12 +182,14 @@ def test_of_many_models_the_good_ones_are_served_and_a_mended_one_comes_with_a_r
     bad = {3, 11, 17}
     for number in range(20):
         (tmp_path / f"m{number}").mkdir()
-        text = "cannot-load" if number in bad else f"tell?n={number}"
+        text = {11: "cannot-load", 17: "load-exit", 3: "cannot-load"}.get(number, f"tell?n={number}")
         (tmp_path / f"m{number}" / "saved_model.pb").write_text(text)
     models = "".join(_model(f"stub:files?{tmp_path}/m{number}", f"m{number}") for number in range(20))
     with pool_process(stub_config(devices='["cpu"]', models=models)) as pool, pool.client() as client:
         assert {each.model for each in client.status().unloadable} == {f"m{number}" for number in bad}
-        assert client.status().slots[0].incarnation == 1 + len(bad)
+        assert client.status().slots[0].incarnation == 1 + 2 + 3, "who only crashes is tried three times"
+        why = {each.model: each.why for each in client.status().unloadable}["m17"]
+        assert why == "exit status 9 while it was loaded, 3 times in a row"
         for number in set(range(20)) - bad:
             assert answers(client, f"m{number}") == number
         with asked_all_the_time(pool, "m1"):

@@ -40,8 +40,9 @@ def settings(folder: Path, *models: dict[str, Any], devices: object = (0, 1), **
 class House:
     """`file`: what a reload reads. `lost`: devices that are gone. `broken`: (slot, model) that does not come up there.
 
-    `broken_numbers`, `broken_models`: versions and paths that come up nowhere. `crashing`: slots whose next workers die
-    and say nothing, while another one serves there. `held`: slots whose workers say nothing until they are let go.
+    `killed`: (slot, model), in whose load the worker is killed. `broken_numbers`, `broken_models`: versions and paths
+    that come up nowhere. `crashing`: slots whose next workers die and say nothing, while another one serves there.
+    `held`: slots whose workers say nothing until they are let go.
     `stateful`: models of which workers say that they keep state.
     What clients are told is in `replies`, and of their jobs in `failed`.
     """
@@ -50,6 +51,7 @@ class House:
         self.file = file
         self.lost: set[str] = set()
         self.broken: set[tuple[int, str]] = set()
+        self.killed: set[tuple[int, str]] = set()
         self.broken_numbers: set[int] = set()
         self.broken_models: set[str] = set()
         self.crashing: set[int] = set()
@@ -135,7 +137,7 @@ class House:
         if isinstance(event, told.WorkerExited) and event.slot in self._gone:
             self.reconciler.lost()
         elif isinstance(event, told.WorkerExited):
-            self.reconciler.died(event.slot, event.incarnation, event.death)
+            event = replace(event, death=self.reconciler.died(event.slot, event.incarnation, event.death))
         self.machine.handle(event, self._now)
         for action in followed(self.machine, self._now):
             self._do(action)
@@ -207,6 +209,10 @@ class House:
             bad = bad or next((each.name for each in models if each.path in self.broken_models), None)
             if step.slot in self.crashing and self.state(step.slot) is SlotState.READY:
                 self.feed(told.WorkerExited(*key, told.Death("SIGSEGV", restartable=True)))
+                return
+            killer = next((each.name for each in models if (step.slot, each.name) in self.killed), None)
+            if killer is not None and bad is None:
+                self.feed(told.WorkerExited(*key, told.Death("SIGKILL", restartable=True, loading=killer)))
                 return
             if bad is not None:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"

@@ -41,3 +41,24 @@ def test_a_model_is_blamed_for_what_is_its_own(
 ) -> None:
     death = death_of(returncode, ("model other: a line of the log names nobody",), by_us, step)
     assert (death.blamed, death.unloadable) == (blamed, unloadable)
+
+
+@pytest.mark.parametrize(
+    ("returncode", "by_us", "step", "loading"),
+    [
+        (-11, False, MODEL, "m@3"),
+        (-9, False, MODEL, "m@3"),
+        (-9, True, HANDLER, "m"),
+        (3, False, MODEL, "m@3"),  # what a library ends a process with
+        (Exit.CRASHED, False, MODEL, "m@3"),
+        (Exit.LOAD_FAILED, False, MODEL, "m@3"),
+        (Exit.STOPPED, False, MODEL, None),
+        (Exit.OTHER_RELEASE, False, MODEL, None),
+        (Exit.PROCESS_UNUSABLE, False, MODEL, None),
+        (-11, False, LoadStep(), None),  # between two models
+    ],
+)
+def test_a_worker_that_ends_while_it_loads_is_known_to_have_been_at_that_model(
+    returncode: int, by_us: bool, step: LoadStep, loading: str | None
+) -> None:
+    assert death_of(returncode, (), by_us, step).loading == loading

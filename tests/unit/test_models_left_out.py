@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.config import Settings
+from pool.config import Settings, parse_settings
 from pool.core.fleet import SlotState
 from support.processes import eventually
 from support.steady_clients import put
@@ -68,6 +68,60 @@ def test_of_thirty_models_each_that_cannot_be_loaded_is_left_out(tmp_path: Path)
     assert (house.served(), house.ready) == ([set(names) - bad], 1)
     assert {name for name, _ in without(house)} == bad
     assert house.plan.policy.unloadable.keys() == bad
+
+
+def killed(file: Settings, *killed: tuple[int, str]) -> House:
+    house = House(file)
+    house.killed |= set(killed)
+    house.settle()
+    return house
+
+
+def why_without(house: House) -> dict[tuple[str, int], str]:
+    told: Any = house.reconciler.status()["unloadable"]
+    return {(each["model"], each["slot"]): each["why"] for each in told}
+
+
+def test_a_model_in_whose_load_the_worker_is_killed_again_and_again_is_left_out(tmp_path: Path) -> None:
+    house = killed(settings(tmp_path, *map(small, "abx"), devices=[0]), (0, "x"))
+    assert (house.served(), house.ready, house.ended) == ([{"a", "b"}], 1, False)
+    assert why_without(house) == {("x", 0): "SIGKILL while it was loaded, 3 times in a row"}
+    assert workers(house) == [4], "three tries"
+
+
+@pytest.mark.parametrize("intensity", [0, 1])
+def test_an_impatient_pool_leaves_it_out_before_the_slot_is_given_up(tmp_path: Path, intensity: int) -> None:
+    models = [small(name, path="stub:echo", devices=[0]) for name in "abx"]
+    data = {"pool": {"devices": [0]}, "model": models, "restart": {"intensity": intensity}}
+    house = killed(parse_settings({**data, "health": {"silent_after": "9999s"}}, "f.toml", tmp_path), (0, "x"))
+    assert (house.served(), workers(house)) == ([{"a", "b"}], [intensity + 2])
+
+
+def test_one_that_is_killed_twice_and_then_loads_is_served(tmp_path: Path) -> None:
+    house = House(settings(tmp_path, *map(small, "ax"), devices=[0]))
+    house.killed.add((0, "x"))
+    eventually(lambda: bool(house.turn() or workers(house) == [3]))
+    house.killed.clear()
+    house.settle()
+    assert (house.served(), without(house)) == ([{"a", "x"}], [])
+
+
+def test_a_worker_killed_in_the_loads_of_different_models_blames_none_of_them(tmp_path: Path) -> None:
+    """As where the machine has no memory left: each of them is tried until the slot is given up."""
+    house = House(settings(tmp_path, *map(small, "ax"), devices=[0]))
+    for _ in range(100):
+        house.killed = {(0, "ax"[workers(house)[0] % 2])}
+        house.turn()
+        if house.ended:
+            break
+    assert (house.ended, why_without(house), workers(house)) == (True, {}, [6])
+
+
+def test_the_last_model_of_all_in_whose_load_the_worker_is_killed_is_tried_until_the_slot_is_given_up(
+    tmp_path: Path,
+) -> None:
+    house = killed(settings(tmp_path, small("x"), devices=[0]), (0, "x"))
+    assert (house.ended, why_without(house), workers(house)) == (True, {}, [6])
 
 
 def test_the_only_model_of_a_slot_leaves_it_fatal_with_the_reason(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pool.core.fleet import SlotState
 from unit.plan_house import House, settings
 
+CRASHES = ("kill", "spare")
 PLACES = ("auto", "all", [0], [1])
 
 
@@ -21,6 +22,7 @@ class _Walk:
         self.house = House(settings(folder, *self.sections.values(), **self.pool))
         self.slots = range(len(self.house.machine.fleet.slots))
         self.house.broken = {(slot, name) for slot in self.slots for name in self.sections if rng.random() < 0.3}
+        self.house.killed = {(slot, name) for slot in self.slots for name in self.sections if rng.random() < 0.1}
 
     def _section(self, name: str) -> dict[str, object]:
         self.write(name)
@@ -40,7 +42,9 @@ class _Walk:
     def step(self) -> None:
         house, rng = self.house, self.rng
         name, slot = rng.choice(sorted(self.sections)), rng.choice(self.slots)
-        match rng.choice(("turn", "settle", "mend", "break", "load", "restart", "hold", "free", "key", "lose", "back")):
+        match rng.choice(
+            ("turn", "settle", "mend", "break", "load", "restart", "hold", "free", "key", "lose", "back", *CRASHES)
+        ):
             case "turn":
                 house.turn()
             case "settle":
@@ -51,6 +55,10 @@ class _Walk:
                 self.read()
             case "break":
                 house.broken.add((slot, name))
+            case "kill":
+                house.killed.add((slot, name))
+            case "spare":
+                house.killed.clear()
             case "load":
                 house.ask(2, "load", f'["{name}", "{self.sections[name]["path"]}"]')
             case "restart":
@@ -84,6 +92,7 @@ def test_once_all_is_mended_and_read_again_each_slot_serves_all_that_is_placed_t
     for slot in house.machine.fleet.slots:
         assert slot.state is not SlotState.READY or {*slot.models} == {*house.plan.shares[slot.number].models}
     house.broken.clear()
+    house.killed.clear()
     house.come_back("gpu:0")
     house.settle()
     for name in walk.sections:
