@@ -4,10 +4,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 from pool.client.answer_sizes import AnswerSizes
 from pool.client.backpressure import Backpressure
