@@ -82,6 +82,7 @@ def test_status_as_json(pool: PoolProcess) -> None:
 def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
     with pool.client() as client:
         futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(80)]  # however long it takes to look
+        eventually(lambda: all(slot.busy_lanes for slot in client.status().slots))
         shown = output(pool, "status")
         assert re.search(r"\d+ jobs: \d+ queued, [1-9]\d* running", shown)
         assert "running faults for " in shown
