@@ -272,7 +272,11 @@ class Dispatch:
         del self._banks[model.name]
         for line in model.lines.values():
             self._holders.pop(line, None)
-            self.reruns.lines.pop(line, None)  # its suspects may have ended just now
+            # Its last jobs may have ended just now, after some of them were to run again.
+            self.reruns.lines.pop(line, None)
+            self._offered.pop(line, None)
+            for pinned in self._pinned.values():
+                pinned.pop(line, None)
 
     def _is_elsewhere(self, slot: Slot) -> bool:
         """Whether it holds other models than the slots do with which it stands."""

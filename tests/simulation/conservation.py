@@ -55,6 +55,11 @@ class Conservation:
             if jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
                 del table[record.line]
 
+    @property
+    def keeps_slots(self) -> bool:
+        """Whether jobs that have lost a worker wait, for which slots may be kept."""
+        return bool(self._suspects)
+
     def check(
         self,
         ready: Sequence[Seat],

@@ -326,6 +326,7 @@ class Ledger:
         if replacement is None:
             return
         former = self._seats[change.slot]
+        former.told = ()  # it leaves, and nothing is kept for its sake
         assert not former.runs or former.lost, "who leaves holds nothing"
         self._seats[change.slot] = replacement
         if not (former.gone or former.lost):
@@ -697,7 +698,8 @@ class Ledger:
             slots = [slot for slot, plan in enumerate(self._plans) if model in plan.models]
             ready = [self._seats[slot] for slot in slots if self._states[slot] is SlotState.READY]
             drains = any(self._states[slot] is SlotState.DRAINING for slot in slots)  # it may be the home all the same
-            return not drains and all(each.free > 0 and not each.exclusive for each in ready)
+            kept = self._conservation.keeps_slots  # the home may be one that is kept for suspects
+            return not (drains or kept) and all(each.free > 0 and not each.exclusive for each in ready)
         return seat is home or (device is not None and device not in self._plans[home.slot].names)
 
     def _is_home(self, line: Line, seat: Seat) -> bool:
