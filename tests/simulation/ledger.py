@@ -229,7 +229,8 @@ class Ledger:
             del seat.runs[batch]
             seat.proven = True
             first = run.leases[0].record
-            refuted = run.joined and not self._batchable(first.model, first.signature, first.outputs)
+            name = first.model, self._signature(first.model, first.signature)
+            refuted = run.joined and (name in self._unbatchable or self._is_refuted(first.model))
             for lease, outcome in zip(run.leases[:], outcomes, strict=True):
                 if refuted and isinstance(outcome, Succeeded):
                     outcome = RowsChanged("it is known by now")
