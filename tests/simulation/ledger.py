@@ -395,7 +395,7 @@ class Ledger:
             if each.lost:
                 each.uncut = True
                 self._note(each)
-            elif each.weight > 1 and each.live and each.waits:
+            elif each.weight > 1 and each.live and each.waits and not self._changed:  # else it may be joined again
                 each.changed = True
                 each.part()
                 self._note(each)
