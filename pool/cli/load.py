@@ -26,6 +26,7 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
 
     The pool places it where there is room, and keeps the other models in place if it can. Each slot that gets MODEL
     gets a new worker; no job is lost. If a worker cannot load it, the pool returns to its former plan: exit status 1.
+    Where only a further copy of a new MODEL cannot be loaded, the other copies serve, and the command says so.
 
     MODEL stays until the pool ends or you unload it. A reload keeps it, unless the file has a model of the same name.
     """

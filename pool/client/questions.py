@@ -181,7 +181,8 @@ class Questions(ABC):
         there is no room or a key is wrong. Only from the local machine.
 
         `wait`: return when it is served, as `wait_updated` does, within the `timeout`. If a worker cannot load it,
-        the pool drops it and serves what it served before: `WorkerLost`.
+        the pool drops it and serves what it served before: `WorkerLost`. If only a further copy of a new model cannot
+        be loaded, the others serve, and `status().unloadable` says why.
         """
         _check_timeout(timeout)
         if "name" in keys:
