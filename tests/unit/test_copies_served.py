@@ -1,9 +1,8 @@
 """What becomes of further copies while a pool serves: they give way, and they fill what is empty."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from pool.core.fleet import SlotState
 from support.processes import eventually
@@ -140,15 +139,15 @@ def test_a_copy_gives_way_to_a_new_version_that_has_no_other_room(tmp_path: Path
     eventually(has_come)
 
 
-A = {"name": "a", "devices": [0], "device_memory": "1GiB"}
-NEW = {"name": "b", "device_memory": "12GiB"}  # there is no room for it beside another
+A: dict[str, object] = {"name": "a", "devices": [0], "device_memory": "1GiB"}
+NEW: dict[str, object] = {"name": "b", "device_memory": "12GiB"}  # there is no room for it beside another
 
 
 def comes(
     folder: Path,
     *more: dict[str, object],
-    broken: set[int] = frozenset(),
-    killed: set[int] = frozenset(),
+    broken: Collection[int] = (),
+    killed: Collection[int] = (),
     devices: tuple[int, ...] = (0, 1, 2),
 ) -> House:
     """Beside `a`, which is on the first device, other models come with a reload."""
