@@ -17,7 +17,7 @@ from pool.clock import Alarm
 from pool.core import Machine
 from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, StartFailed
-from pool.core.fleet import Role, SlotState, WorkerState
+from pool.core.fleet import KilledFor, Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
@@ -148,11 +148,14 @@ class Reconciler:
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to
-        if here is None or here.state is not SlotState.LOADING or slot not in self._starting:
+        if here is None or slot not in self._starting:
+            return death
+        hung = here.worker.kill is KilledFor.SLOW and here not in self._fleet.replacements.requests
+        if here.state is not SlotState.LOADING and not hung:
             return death
         if self._fleet.stopping or slot in asked or slot in self._rollout.again:
             return death
-        judged = self._crashes.judge(slot, death, self._machine.policy.restart_intensity + 1)
+        judged = self._crashes.judge(slot, death, here.worker.end(death), self._machine.policy.restart_intensity + 1)
         if (failure := unloadable(slot, judged, self.welcome(slot), self.plan)) is None:
             return death
         if failure.unloadable and self.plan.settings.pool.ready == "strict" and not self.has_served:
