@@ -65,7 +65,7 @@ class Questions(ABC):
         """Returns when `is_ready`. The pool need not have started yet.
 
         `on_wait` is called with what is waited for, some ten times a second. Raises `DeadlineExceeded`, and
-        `ModelNotFound` for a model that the pool does not have.
+        `ModelNotFound` for a model that the pool does not have, or could not load.
         """
         self._await(self._until_ready(model, timeout), on_wait)
 
