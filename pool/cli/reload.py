@@ -52,7 +52,7 @@ def _new_workers(slots: Sequence[int]) -> str:
 
 
 def await_rolling_update(client: Client, timeout_s: float) -> None:
-    """Says what is served with fewer copies than planned. Raises as `wait_updated` does."""
+    """Says which slots are without a model that they could not load. Raises as `wait_updated` does."""
     with progress() as say:
         client.wait_updated(timeout_s, on_wait=say)
     for line in left_out(client.status().unloadable):
