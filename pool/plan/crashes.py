@@ -15,15 +15,15 @@ class Crashes:
     def __init__(self) -> None:
         self._last: dict[int, tuple[str | None, int]] = {}  # by slot: at which model, how often in a row
 
-    def judge(self, slot: int, death: Death, most: int) -> Death:
+    def judge(self, slot: int, death: Death, words: str, most: int) -> Death:
         """The death of a slot's worker; after enough of them at one model, as of a worker that could not load it.
 
-        `most`: deaths in a row before the slot is given up.
+        `words`: the death in words. `most`: deaths in a row before the slot is given up.
         """
         before, times = self._last.get(slot, (None, 0))
         times = times + 1 if death.loading == before else 1
         self._last[slot] = (death.loading, times)
         if not death.restartable or death.loading is None or times < min(ENOUGH, most):
             return death
-        text = f"model {death.loading}: {death.text} while it was loaded, {times} times in a row"
+        text = f"model {death.loading}: {words}, {times} times in a row while it was loaded"
         return replace(death, text=text, restartable=False, blamed=death.loading)

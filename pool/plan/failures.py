@@ -11,7 +11,7 @@ from pool.plan.world import Failure
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
 
-__all__ = ["failure_of", "nowhere", "unloadable"]
+__all__ = ["copy_left_out", "failure_of", "nowhere", "unloadable"]
 
 UNLOADED = "a worker could not load it"
 
@@ -24,7 +24,8 @@ def failure_of(refused: Refused, plan: Plan, left_out: Collection[str] = ()) -> 
     If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before: unless
     the worker has named one of them, they are to blame only where nothing else was new.
     """
-    named, at = refused.blamed, plan.devices[refused.slot]
+    named = None if refused.death is None else refused.death.blamed
+    at = plan.devices[refused.slot]
     before = {model.name: model for model in settings_of(refused.former).models}
     told = {model.name: model for model in settings_of(refused.told).models if before.get(model.name) != model}
     more = replace(refused.former, models=()) != replace(refused.told, models=())  # so is something that is no model's
@@ -70,8 +71,21 @@ def unloadable(slot: int, death: Death, welcome: Welcome, plan: Plan) -> Failure
         return Failure(UNLOADED, {name}, broken)
     if not any({*share.models} - ({told.name} if each == slot else set()) for each, share in enumerate(plan.shares)):
         return None
-    why = death.text.partition(f"model {told.name}: ")[2] or death.text
-    return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: why}})
+    return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: _why(death.text, told.name)}})
+
+
+def copy_left_out(refused: Refused, plan: Plan, before: Collection[str], serving: Collection[str]) -> Failure | None:
+    """At a further copy of a new model that other slots serve: its slot alone is without it. Else None.
+
+    `before`: what the pool had; `serving`: what slots serve now.
+    """
+    death = refused.death
+    name = "" if death is None else death.blamed or death.loading or ""
+    if death is None or name not in {model.name for model in refused.told.models}.intersection(serving):
+        return None
+    if model_of(name) in map(model_of, before) or plan.homes[name].demand.replicas is not None:
+        return None  # it was served as it was before, or somebody has asked for as many copies
+    return Failure(UNLOADED, {model_of(name)}, unloadable={name: {refused.slot: _why(death.text, name)}})
 
 
 def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> Failure | None:
@@ -81,6 +95,11 @@ def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> Failure | None:
     names = [name for name in plan.pending if name not in here and not here.isdisjoint(settled.get(model_of(name), ()))]
     paths = [each.path for each in plan.models if each.name in names]
     return Failure("its device is lost", _models(names), _served(plan, paths)) if names else None
+
+
+def _why(text: str, name: str) -> str:
+    """What a worker has said of the model, without its exit status."""
+    return text.partition(f"model {name}: ")[2] or text
 
 
 def _models(names: Collection[str]) -> frozenset[str]:

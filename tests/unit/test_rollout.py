@@ -317,7 +317,7 @@ def test_a_version_that_did_not_come_up_is_told_once(beside: Slots) -> None:
     assert beside.roll.is_under_way
     beside.feed(told.WorkerExited(0, 2, DIED))
     refused = beside.roll.take_refused()
-    assert refused == Refused(0, OLD, versioned(1))
+    assert refused == Refused(0, OLD, versioned(1), DIED)
     assert beside.roll.take_refused() is None
     assert not beside.roll.is_under_way
 
@@ -327,7 +327,7 @@ def test_settings_that_did_not_come_up_are_no_version(beside: Slots) -> None:
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused(0, OLD, NEW)
+    assert beside.roll.take_refused() == Refused(0, OLD, NEW, DIED)
 
 
 def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Slots) -> None:
@@ -339,7 +339,7 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Slots) -> None:
     beside.feed(told.RestartAsked(0))
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused(0, OLD, more)
+    assert beside.roll.take_refused() == Refused(0, OLD, more, DIED)
     assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
     assert beside.roll.begin(everywhere(OLD), back=True) == []
     assert beside.roll.status()["failure"] != ""
