@@ -70,6 +70,7 @@ class Rollout:
         self._wanted = list(welcomes)
         self._left: list[int] = []
         self._turn: _Turn | None = None
+        self._overtaken: tuple[_Turn, Welcome] | None = None  # by another rollout, and what its worker was told
         self.again: list[int] = []
         """Slots that are about to start again, outside their turn: their last workers were told something else."""
         self._failure = ""
@@ -107,6 +108,7 @@ class Rollout:
         )
         if turn is not None and turn.slot in self._left:
             # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
+            self._overtaken = turn, self._given[turn.slot]
             self._given[turn.slot] = turn.former
             self._left.remove(turn.slot)
             self._left.insert(0, turn.slot)
@@ -124,6 +126,8 @@ class Rollout:
 
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state, or its replacement has failed."""
+        if isinstance(change, SlotChanged) and change.state is SlotState.READY:
+            self._came_up(change.slot, change.incarnation)
         turn = self._turn
         if turn is None or change.slot != turn.slot:
             return
@@ -141,6 +145,18 @@ class Rollout:
         elif change.state is SlotState.FATAL or (change.state is SlotState.BACKOFF and is_new):
             self.again.append(turn.slot)
             self._fail(turn, change)
+
+    def _came_up(self, slot: int, incarnation: int) -> None:
+        """Where another rollout has overtaken the worker, what that was told is what the slot has now all the same."""
+        if self._overtaken is None or (slot, incarnation) != (self._overtaken[0].slot, self._overtaken[0].incarnation):
+            return
+        (_, told), self._overtaken = self._overtaken, None
+        if self._turn is not None and self._turn.slot == slot:
+            self._turn = replace(self._turn, former=told)
+        elif slot in self._left:
+            self._given[slot] = told
+        elif settings_of(told) != settings_of(self._given[slot]):
+            self.again.append(slot)
 
     def _fail(self, turn: _Turn, change: SlotChanged | WorkerChanged) -> None:
         refused = Refused(turn.slot, turn.former, self._given[turn.slot], change.death)
