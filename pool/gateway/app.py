@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from pool import AsyncClient
 from pool.errors import PoolError
 from pool.gateway import json_text
+from pool.gateway.accounts import Sum
 from pool.gateway.callers import Caller, Callers
 from pool.gateway.codes import retry_after
 from pool.gateway.hosts import Hosts
-from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
+from pool.gateway.http import TOO_MANY_BYTES, Limits, Refused, Request, Response, compressed, decompressed
 from pool.gateway.metrics import ROUTES
 
 __all__ = ["Application", "Spoken"]
@@ -41,6 +42,8 @@ class Spoken(Protocol):
 class Application:
     """`protocols`: by the first part of the path.
 
+    `bodies`: the account of all bytes of requests.
+
     `count`: is told of each response its route, its status and, unless it is a refusal, the seconds that it took.
     """
 
@@ -50,12 +53,14 @@ class Application:
         hosts: Hosts,
         protocols: Mapping[str, Spoken],
         limits: Limits,
+        bodies: Sum,
         count: Callable[[str, int, float | None], None] = lambda _route, _status, _seconds: None,
     ) -> None:
         self._callers = callers
         self._hosts = hosts
         self._protocols = protocols
         self._limits = limits
+        self._bodies = bodies
         self._count = count
 
     def admit(self, request: Request) -> Caller | None:
@@ -81,12 +86,12 @@ class Application:
         return np.empty(size_bytes, np.uint8)
 
     async def answer(self, request: Request, caller: Caller | None) -> Response:
-        began = time.monotonic()
+        began, grown = time.monotonic(), 0
         try:
             protocol = self._protocols.get(request.path[1:].partition("/")[0])
             if protocol is None:
                 raise Refused(404, f"nothing is at {request.path!r:.200}; this is {WHAT}")
-            await decompressed(request, self._limits.body_bytes)
+            grown = await self._decompressed(request)
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
             accepted = request.headers.get("accept-encoding")
@@ -95,8 +100,19 @@ class Application:
         except asyncio.CancelledError:  # who has hung up; nginx has this status for that
             self._count(_route(request.path), 499, time.monotonic() - began)
             raise
+        finally:
+            self._bodies.give(grown)
         self._count(_route(request.path), response.status, time.monotonic() - began)
         return response
+
+    async def _decompressed(self, request: Request) -> int:
+        """How many bytes more the body has since. They are on the account, until they are given back."""
+        came = len(request.body)
+        await decompressed(request, self._limits.body_bytes)
+        grown = max(0, len(request.body) - came)
+        if grown and not self._bodies.take(grown, self._limits.bodies_bytes):
+            raise Refused(503, TOO_MANY_BYTES, 1.0)
+        return grown
 
     async def _asked(self, protocol: Spoken, request: Request, caller: Caller | None) -> Response:
         if caller is None:
