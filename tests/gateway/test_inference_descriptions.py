@@ -56,11 +56,13 @@ def test_a_model_that_no_worker_has_loaded_yet_is_told_so() -> None:
 
 
 def test_the_index_has_each_model_with_its_state() -> None:
-    models = [model({}), model({}, "loads", ready=()), model({}, "gone", slots=(), ready=())]
+    leaves = model({}, "leaves", ready=(), leaving=True)
+    models = [model({}), model({}, "loads", ready=()), model({}, "gone", slots=(), ready=()), leaves]
     assert [(each["name"], each["state"]) for each in index(models, only_ready=False)] == [
         ("m", "READY"),
         ("loads", "LOADING"),
         ("gone", "UNAVAILABLE"),
+        ("leaves", "UNLOADING"),
     ]
     assert [each["name"] for each in index(models, only_ready=True)] == ["m"]
 

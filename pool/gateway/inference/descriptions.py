@@ -103,4 +103,6 @@ def _state(model: Model) -> tuple[str, str]:
         return "READY", ""
     if not model.slots:
         return "UNAVAILABLE", "no slot has it"
+    if model.scheduling.leaving:
+        return "UNLOADING", "it takes no jobs any more"
     return "LOADING", f"no slot that has it is READY: {', '.join(map(str, model.slots))}"

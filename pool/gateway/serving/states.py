@@ -37,6 +37,8 @@ def _state(model: Model, slots: Sequence[Slot]) -> tuple[str, str]:
     """And why it is not served, if something is wrong."""
     if model.ready_slots:
         return "AVAILABLE", ""
+    if model.scheduling.leaving and model.slots:
+        return "UNLOADING", ""
     holders = [slot for slot in slots if slot.slot in model.slots]
     failed = [f"slot {slot.slot} is {slot.state}: {slot.reason}" for slot in holders if slot.state in _FAILED]
     if holders and all(slot.state == "FATAL" for slot in holders):
