@@ -57,6 +57,16 @@ def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
         assert requests.get(f"{door.url}/nothing", headers=with_token, timeout=20).status_code == 404
 
 
+def test_each_token_is_a_client_of_its_own_in_the_pool(pool: PoolProcess) -> None:
+    tokens = tuple(Token(name, hashlib.sha256(name.encode()).digest()) for name in ("alice", "bob"))
+    with gateway(pool.endpoint, tokens=tokens) as door, pool.client() as client:
+        before = client.status().clients
+        for more, name in ((1, "alice"), (1, "alice"), (2, "bob")):
+            with_token = {"Authorization": f"Bearer {name}"}
+            assert requests.get(f"{door.url}/v2/models/echo", headers=with_token, timeout=20).status_code == 200
+            assert client.status().clients == before + more
+
+
 def caller_of(rules: ClientRules) -> Caller:
     """Who shows the token of alice, to the second of two processes."""
     tokens = (Token("alice", hashlib.sha256(b"secret").digest()),)
