@@ -1,11 +1,12 @@
 """What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
 
 admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
-answer  decompressed ──► the protocol of the path ──► compressed
+answer  decompressed ──► the protocol of the path ──► compressed      what it raises becomes a response, too
 """
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -15,17 +16,17 @@ from numpy.typing import NDArray
 
 from pool import AsyncClient
 from pool.errors import PoolError
-from pool.gateway import json_text
 from pool.gateway.accounts import Sum
 from pool.gateway.callers import Caller, Callers
-from pool.gateway.codes import retry_after
+from pool.gateway.codes import refusal, refused
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import TOO_MANY_BYTES, Limits, Refused, Request, Response, compressed, decompressed
 from pool.gateway.metrics import ROUTES
 
-__all__ = ["Application", "Spoken"]
+__all__ = ["Application", "Spoken", "answer_of"]
 
-JSON = ("Content-Type", "application/json")
+log = logging.getLogger("pool.gateway")
+
 OPEN = ("/v2/health/live", "/v2/health/ready")  # load balancers have no token, and learn nothing here
 WHAT = (
     "a gateway of a TensorFlow worker pool: it answers below /v1 (TensorFlow Serving), /v2 (Open Inference Protocol)"
@@ -36,7 +37,21 @@ WHAT = (
 class Spoken(Protocol):
     """One protocol."""
 
-    async def answer(self, request: Request, client: AsyncClient) -> Response: ...
+    async def answer(self, request: Request, client: AsyncClient) -> Response:
+        """Raises `Refused` and `PoolError`. Its `CancelledError` has cancelled the job."""
+
+
+async def answer_of(protocol: Spoken, request: Request, client: AsyncClient) -> Response:
+    """Raises nothing but `CancelledError`."""
+    try:
+        return await protocol.answer(request, client)
+    except Refused as error:
+        return refusal(error)
+    except PoolError as error:
+        return refusal(refused(error))
+    except Exception:
+        log.exception("%s %.200s", request.method, request.path)
+        return refusal(Refused(500, "the gateway failed at this request"))
 
 
 class Application:
@@ -118,11 +133,11 @@ class Application:
         if caller is None:
             caller = self._callers.anybody
         if request.method != "POST":
-            return await protocol.answer(request, caller.client)
+            return await answer_of(protocol, request, caller.client)
         size_bytes = len(request.body)
         caller.begin(size_bytes)
         try:
-            return await protocol.answer(request, caller.client)
+            return await answer_of(protocol, request, caller.client)
         finally:
             caller.end(size_bytes)
 
@@ -135,12 +150,8 @@ class Application:
             raise Refused(413, f"the request has {size_bytes} bytes of JSON; at most {most} are read")
 
     def refuse(self, request: Request | None, refused: Refused) -> Response:
-        """Both protocols say it alike."""
         self._count("other" if request is None else _route(request.path), refused.status, None)
-        headers = [JSON, *retry_after(refused)]
-        if refused.status == 401:
-            headers.append(("WWW-Authenticate", "Bearer"))
-        return Response(refused.status, headers, (json_text.write({"error": refused.text}),))
+        return refusal(refused)
 
 
 def _may_shrink(request: Request, status: int) -> bool:
