@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pool.gateway.accounts import Accounts
 from pool.gateway.app import Application, Spoken
 from pool.gateway.callers import Callers
+from pool.gateway.catalogue import Catalogues
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
 from pool.gateway.inference import Inference
@@ -53,9 +54,10 @@ async def serve(
 
 def _protocols(settings: GatewaySettings, requests: RequestCounts) -> dict[str, Spoken]:
     """By the first part of the path."""
-    exposition = Exposition(requests)
+    catalogues = Catalogues()
+    exposition = Exposition(requests, catalogues)
     told = {path.split("/")[1]: exposition for path in PATHS}
-    return {"v1": Serving(), "v2": Inference(repository=settings.repository_control), **told}
+    return {"v1": Serving(), "v2": Inference(catalogues, repository=settings.repository_control), **told}
 
 
 def _limits(settings: GatewaySettings) -> Limits:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gateway.told import Spec, model, signature
+from pool.gateway.catalogue import numbers
 from pool.gateway.http import Refused
-from pool.gateway.inference.catalogue import numbers
 from pool.gateway.inference.descriptions import config, index, metadata
 from pool.gateway.inference.paths import Place
 from pool.gateway.inference.raw import raw

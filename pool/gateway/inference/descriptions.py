@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pool.gateway.catalogue import numbers
 from pool.gateway.http import Refused
-from pool.gateway.inference.catalogue import numbers
 from pool.gateway.inference.datatypes import config_name, shown
 from pool.wire.records import Model, SignatureInfo, Tensor
 from pool.wire.signatures import DEFAULT_SIGNATURE

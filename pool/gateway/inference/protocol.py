@@ -5,9 +5,9 @@ from typing import Any
 
 from pool import AsyncClient
 from pool.gateway import json_text
+from pool.gateway.catalogue import Catalogue, Catalogues
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import JSON
-from pool.gateway.inference.catalogue import Catalogue, Catalogues
 from pool.gateway.inference.descriptions import config, index, metadata
 from pool.gateway.inference.infer import Infer
 from pool.gateway.inference.paths import Place, allow, asked_signature, of_model
@@ -32,10 +32,10 @@ NOT_SERVED = {
 class Inference:
     """One of a gateway process. It keeps what clients send and ask often, see `Plans` and `Catalogue`."""
 
-    def __init__(self, *, repository: bool = False) -> None:
+    def __init__(self, catalogues: Catalogues | None = None, *, repository: bool = False) -> None:
         """`repository`: whether clients may load and unload models, by the names of the pool's configuration."""
         self._repository = repository
-        self._catalogues = Catalogues()
+        self._catalogues = catalogues or Catalogues()
         self._infer = Infer(self._catalogues)
         self._version = version("tf-worker-pool")
 
