@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pool.kept import add_token
+from pool.wire.records import Gateway
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually, freeze
 
@@ -32,21 +33,20 @@ def pool(tmp_path: Path) -> Iterator[tuple[PoolProcess, str]]:
         yield running, token
 
 
-def serving(pool: PoolProcess) -> tuple[str, int, int]:
-    """The address, and the pids of both processes."""
+def serving(pool: PoolProcess, gone: int = 0) -> tuple[str, int, int]:
+    """The address, and the pids of both processes, once both serve and neither is the one that is `gone`."""
+    found: list[Gateway] = []
     with pool.client() as client:
 
         def serve() -> bool:
-            found = client.status().gateway
-            return found is not None and [each.state for each in found.processes] == ["SERVING", "SERVING"]
+            told = client.status().gateway
+            assert told is not None
+            found.append(told)
+            return all(each.state == "SERVING" and each.pid not in (None, gone) for each in told.processes)
 
         eventually(serve, 60.0, client.status)
-        gateway = client.status().gateway
-    assert gateway is not None
-    one, other = (each.pid for each in gateway.processes)
-    assert one is not None
-    assert other is not None
-    return gateway.url.removeprefix("http://"), one, other
+    one, other = (each.pid or 0 for each in found[-1].processes)
+    return found[-1].url.removeprefix("http://"), one, other
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def test_connections_count_over_all_and_those_of_a_dead_process_are_free_again(
         with only(one):
             assert [opened(address, stack) for _ in range(4)] == [200, 200, 200, 503]
         os.kill(one, signal.SIGKILL)
-        eventually(lambda: serving(pool[0])[1] != one, 40.0)
+        address, one, other = serving(pool[0], gone=one)
         with only(other):
             assert [opened(address, stack) for _ in range(6)] == [200] * 5 + [503]
 
