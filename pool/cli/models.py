@@ -1,7 +1,5 @@
 """`pool models`: what can be asked of the pool."""
 
-from collections.abc import Sequence
-
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -34,7 +32,7 @@ def models(endpoint: str | None, as_json: bool) -> None:
 
 
 def _shown(model: Model) -> RenderableType:
-    title = Text.assemble((model.name, "bold"), f"  {_where(model.slots, model.ready_slots)}")
+    title = Text.assemble((model.name, "bold"), f"  {_where(model)}")
     if is_entry(model.name):
         title.append("".join(f"  {label}" for label in model.labels))
         title.append("  without `version`" if model.default else "")
@@ -69,8 +67,11 @@ def _shown(model: Model) -> RenderableType:
     return Group(title, *without, Text(f"  {model.path}", "dim"), table, *runs, *failed)
 
 
-def _where(slots: Sequence[int], ready: Sequence[int]) -> str:
+def _where(model: Model) -> str:
+    slots, ready = model.slots, model.ready_slots
     numbers = f"slot{'' if len(slots) == 1 else 's'} {', '.join(map(str, slots))}" if slots else "in no slot"
+    if slots and model.scheduling.leaving:
+        return f"{numbers}, takes no jobs any more"
     if not ready:
         return f"{numbers}, not ready"
     return numbers if len(ready) == len(slots) else f"{numbers} (ready: {', '.join(map(str, ready))})"

@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--settings-fd", type=int, required=True)
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--counts-fd", type=int, required=True)
+    parser.add_argument("--accounts-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     given = parser.parse_args()
     try:
@@ -30,7 +31,7 @@ def main() -> None:
     link.setblocking(False)
     from pool.gateway.main import run  # after the first act: it takes a while
 
-    run(settings, listener, link, counts_fd=given.counts_fd)
+    run(settings, listener, link, counts_fd=given.counts_fd, accounts_fd=given.accounts_fd)
 
 
 if __name__ == "__main__":

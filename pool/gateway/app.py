@@ -1,11 +1,12 @@
 """What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
 
 admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
-answer  decompressed ──► the protocol of the path ──► compressed
+answer  decompressed ──► the protocol of the path ──► compressed      what it raises becomes a response, too
 """
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -15,16 +16,17 @@ from numpy.typing import NDArray
 
 from pool import AsyncClient
 from pool.errors import PoolError
-from pool.gateway import json_text
+from pool.gateway.accounts import Sum
 from pool.gateway.callers import Caller, Callers
-from pool.gateway.codes import retry_after
+from pool.gateway.codes import refusal, refused
 from pool.gateway.hosts import Hosts
-from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
+from pool.gateway.http import TOO_MANY_BYTES, Limits, Refused, Request, Response, compressed, decompressed
 from pool.gateway.metrics import ROUTES
 
-__all__ = ["Application", "Spoken"]
+__all__ = ["Application", "Spoken", "answer_of"]
 
-JSON = ("Content-Type", "application/json")
+log = logging.getLogger("pool.gateway")
+
 OPEN = ("/v2/health/live", "/v2/health/ready")  # load balancers have no token, and learn nothing here
 WHAT = (
     "a gateway of a TensorFlow worker pool: it answers below /v1 (TensorFlow Serving), /v2 (Open Inference Protocol)"
@@ -35,11 +37,27 @@ WHAT = (
 class Spoken(Protocol):
     """One protocol."""
 
-    async def answer(self, request: Request, client: AsyncClient) -> Response: ...
+    async def answer(self, request: Request, client: AsyncClient) -> Response:
+        """Raises `Refused` and `PoolError`. Its `CancelledError` has cancelled the job."""
+
+
+async def answer_of(protocol: Spoken, request: Request, client: AsyncClient) -> Response:
+    """Raises nothing but `CancelledError`."""
+    try:
+        return await protocol.answer(request, client)
+    except Refused as error:
+        return refusal(error)
+    except PoolError as error:
+        return refusal(refused(error))
+    except Exception:
+        log.exception("%s %.200s", request.method, request.path)
+        return refusal(Refused(500, "the gateway failed at this request"))
 
 
 class Application:
     """`protocols`: by the first part of the path.
+
+    `bodies`: the account of all bytes of requests.
 
     `count`: is told of each response its route, its status and, unless it is a refusal, the seconds that it took.
     """
@@ -50,12 +68,14 @@ class Application:
         hosts: Hosts,
         protocols: Mapping[str, Spoken],
         limits: Limits,
+        bodies: Sum,
         count: Callable[[str, int, float | None], None] = lambda _route, _status, _seconds: None,
     ) -> None:
         self._callers = callers
         self._hosts = hosts
         self._protocols = protocols
         self._limits = limits
+        self._bodies = bodies
         self._count = count
 
     def admit(self, request: Request) -> Caller | None:
@@ -81,12 +101,12 @@ class Application:
         return np.empty(size_bytes, np.uint8)
 
     async def answer(self, request: Request, caller: Caller | None) -> Response:
-        began = time.monotonic()
+        began, grown = time.monotonic(), 0
         try:
             protocol = self._protocols.get(request.path[1:].partition("/")[0])
             if protocol is None:
                 raise Refused(404, f"nothing is at {request.path!r:.200}; this is {WHAT}")
-            await decompressed(request, self._limits.body_bytes)
+            grown = await self._decompressed(request)
             self._check_json(request)
             response = await self._asked(protocol, request, caller)
             accepted = request.headers.get("accept-encoding")
@@ -95,18 +115,29 @@ class Application:
         except asyncio.CancelledError:  # who has hung up; nginx has this status for that
             self._count(_route(request.path), 499, time.monotonic() - began)
             raise
+        finally:
+            self._bodies.give(grown)
         self._count(_route(request.path), response.status, time.monotonic() - began)
         return response
+
+    async def _decompressed(self, request: Request) -> int:
+        """How many bytes more the body has since. They are on the account, until they are given back."""
+        came = len(request.body)
+        await decompressed(request, self._limits.body_bytes)
+        grown = max(0, len(request.body) - came)
+        if grown and not self._bodies.take(grown, self._limits.bodies_bytes):
+            raise Refused(503, TOO_MANY_BYTES, 1.0)
+        return grown
 
     async def _asked(self, protocol: Spoken, request: Request, caller: Caller | None) -> Response:
         if caller is None:
             caller = self._callers.anybody
         if request.method != "POST":
-            return await protocol.answer(request, caller.client)
+            return await answer_of(protocol, request, caller.client)
         size_bytes = len(request.body)
         caller.begin(size_bytes)
         try:
-            return await protocol.answer(request, caller.client)
+            return await answer_of(protocol, request, caller.client)
         finally:
             caller.end(size_bytes)
 
@@ -119,12 +150,8 @@ class Application:
             raise Refused(413, f"the request has {size_bytes} bytes of JSON; at most {most} are read")
 
     def refuse(self, request: Request | None, refused: Refused) -> Response:
-        """Both protocols say it alike."""
         self._count("other" if request is None else _route(request.path), refused.status, None)
-        headers = [JSON, *retry_after(refused)]
-        if refused.status == 401:
-            headers.append(("WWW-Authenticate", "Bearer"))
-        return Response(refused.status, headers, (json_text.write({"error": refused.text}),))
+        return refusal(refused)
 
 
 def _may_shrink(request: Request, status: int) -> bool:

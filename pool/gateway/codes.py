@@ -1,4 +1,4 @@
-"""What an error of a job is in HTTP: one table, for all protocols."""
+"""What an error is in HTTP: one table, and one form of it, for all protocols."""
 
 import math
 
@@ -16,9 +16,11 @@ from pool.errors import (
     Quarantined,
     WorkerLost,
 )
-from pool.gateway.http import Refused
+from pool.gateway import json_text
+from pool.gateway.http import Refused, Response
+from pool.wire.texts import legible
 
-__all__ = ["refused", "retry_after"]
+__all__ = ["refusal", "refused"]
 
 STATUS: dict[type[PoolError], int] = {
     InvalidInput: 400,
@@ -44,6 +46,11 @@ def refused(error: PoolError) -> Refused:
     return Refused(status, str(error), wait_s)
 
 
-def retry_after(error: Refused) -> tuple[tuple[str, str], ...]:
-    """The header, in whole seconds, where there is one."""
-    return () if error.retry_after_s is None else (("Retry-After", str(max(1, math.ceil(error.retry_after_s)))),)
+def refusal(error: Refused) -> Response:
+    """As the clients of both protocols read it."""
+    headers = [("Content-Type", "application/json")]
+    if error.retry_after_s is not None:
+        headers.append(("Retry-After", str(max(1, math.ceil(error.retry_after_s)))))
+    if error.status == 401:
+        headers.append(("WWW-Authenticate", "Bearer"))
+    return Response(error.status, headers, (json_text.write({"error": legible(error.text)}),))

@@ -29,13 +29,14 @@ def run(
     link: socket.socket | None = None,
     on_serving: Callable[[], None] = lambda: None,
     counts_fd: int | None = None,
+    accounts_fd: int | None = None,
 ) -> None:
     """Returns when it was told to end and has ended. `link`: to the parent; None where there is none.
 
-    `on_serving` is called once, as soon as connections are accepted. `counts_fd`: as in `serve`.
+    `on_serving` is called once, as soon as connections are accepted. `counts_fd`, `accounts_fd`: as in `serve`.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, listener, link, on_serving, counts_fd))
+        runner.run(_run(settings, listener, link, on_serving, counts_fd, accounts_fd))
 
 
 async def _run(
@@ -44,6 +45,7 @@ async def _run(
     link: socket.socket | None,
     on_serving: Callable[[], None],
     counts_fd: int | None,
+    accounts_fd: int | None,
 ) -> None:
     loop = asyncio.get_running_loop()
 
@@ -57,7 +59,7 @@ async def _run(
     def told_to_end() -> None:
         serving.cancel() if stops.is_set() else stops.set()
 
-    serving = asyncio.ensure_future(serve(settings, listener, stops, serves, counts_fd))
+    serving = asyncio.ensure_future(serve(settings, listener, stops, serves, counts_fd, accounts_fd))
     for number in SIGNALS:
         loop.add_signal_handler(number, told_to_end)
     if link is not None:

@@ -6,8 +6,10 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from pool.gateway.accounts import Accounts
 from pool.gateway.app import Application, Spoken
 from pool.gateway.callers import Callers
+from pool.gateway.catalogue import Catalogues
 from pool.gateway.hosts import Hosts
 from pool.gateway.http import Limits, Server
 from pool.gateway.inference import Inference
@@ -27,17 +29,20 @@ async def serve(
     stops: asyncio.Event,
     on_ready: Callable[[], None],
     counts_fd: int | None = None,
+    accounts_fd: int | None = None,
 ) -> None:
     """Takes the connections of a socket that is bound until `stops` is set; then what is open may end in its time.
 
-    `counts_fd`: where all processes of this gateway count their requests.
+    `counts_fd`, `accounts_fd`: where all processes of this gateway count their requests, and what they hold.
     """
     limits = _limits(settings)
     _make_room(limits.connections)
-    callers = Callers(settings)
+    accounts = Accounts(settings, accounts_fd)
+    callers = Callers(settings, accounts)
     requests = RequestCounts(counts_fd)
     protocols = _protocols(settings, requests)
-    server = Server(Application(callers, _hosts(settings), protocols, limits, requests.count), limits)
+    application = Application(callers, _hosts(settings), protocols, limits, accounts.bodies, requests.count)
+    server = Server(application, limits, accounts.connections, accounts.bodies)
     try:
         await server.open(listening, _tls(settings))
         on_ready()
@@ -49,20 +54,20 @@ async def serve(
 
 def _protocols(settings: GatewaySettings, requests: RequestCounts) -> dict[str, Spoken]:
     """By the first part of the path."""
-    exposition = Exposition(requests)
+    catalogues = Catalogues()
+    exposition = Exposition(requests, catalogues)
     told = {path.split("/")[1]: exposition for path in PATHS}
-    return {"v1": Serving(), "v2": Inference(repository=settings.repository_control), **told}
+    return {"v1": Serving(), "v2": Inference(catalogues, repository=settings.repository_control), **told}
 
 
 def _limits(settings: GatewaySettings) -> Limits:
-    """Of this process: what is for all of them is divided."""
-    of_all, processes = settings.limits, settings.processes
+    of_all = settings.limits
     return Limits(
         head_bytes=of_all.max_headers_bytes,
         body_bytes=of_all.max_body_bytes,
         json_bytes=of_all.max_json_bytes,
-        bodies_bytes=max(of_all.max_body_bytes, BODIES * of_all.max_body_bytes // processes),
-        connections=max(1, of_all.max_connections // processes),
+        bodies_bytes=BODIES * of_all.max_body_bytes,
+        connections=of_all.max_connections,
         read_timeout_s=of_all.read_timeout_s,
         idle_timeout_s=of_all.idle_timeout_s,
         stop_timeout_s=settings.drain_timeout_s,
@@ -83,7 +88,7 @@ def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
 
 
 def _make_room(connections: int) -> None:
-    """Descriptors for all of them, as far as this process may have so many."""
+    """Descriptors for all of them, as far as this process may have so many: it may be the one that gets them all."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_DESCRIPTORS
     if most != resource.RLIM_INFINITY:

@@ -217,7 +217,8 @@ def _version(name: str, machine: Machine) -> dict[str, Any]:
 
 def _model(name: str, machine: Machine) -> dict[str, Any]:
     holders = [slot for slot in machine.fleet.slots if name in slot.models]
-    ready = [slot for slot in holders if slot.state is SlotState.READY]
+    takes_jobs = not machine.backlog.models[name].leaving
+    ready = [slot for slot in holders if slot.state is SlotState.READY and takes_jobs]
     loaded = next((slot.worker.loaded[name] for slot in holders if name in slot.worker.loaded), None)
     return {
         "name": name,

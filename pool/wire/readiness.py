@@ -23,6 +23,8 @@ def why_not_ready(found: Status, model: str | None) -> str:
     if model is not None and not has_model(found, model):
         return f"this pool has no model {model!r:.80}"
     slots = slots_of(found, model)
+    if slots and model is not None and all(each.leaving for each in found.models if model in (each.name, each.model)):
+        return f"{model} is no longer served"
     if found.state == "STOPPING":
         return "the pool is stopping"
     if any(slot.state == "READY" for slot in slots):

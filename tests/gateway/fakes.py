@@ -12,6 +12,7 @@ from pool.client.payload import to_inputs
 from pool.client.request import request_for
 from pool.client.result import JobResult
 from pool.errors import InvalidInput
+from pool.gateway.app import answer_of
 from pool.gateway.http import Request, Response
 from pool.gateway.inference import Inference
 from pool.wire.records import Model
@@ -70,5 +71,5 @@ def infer(body: bytes, header_bytes: int | str | None, path: str = "/v2/models/m
 
 def asked(inference: Inference, client: AsyncClient, request: Request) -> tuple[Response, bytes]:
     """The response, and all of its body."""
-    response = asyncio.run(inference.answer(request, client))
+    response = asyncio.run(answer_of(inference, request, client))
     return response, b"".join(response.body)

@@ -1,16 +1,22 @@
 """What every request passes, whatever protocol it is of."""
 
+import asyncio
 import hashlib
+import zlib
 from contextlib import closing
 from http.client import HTTPConnection
 
+import numpy as np
 import pytest
 import requests
 
 from gateway.running import Gateway, gateway
 from pool import AsyncClient
+from pool.gateway.accounts import Accounts
+from pool.gateway.app import Application
 from pool.gateway.callers import Caller, Callers
-from pool.gateway.http import Refused, Request
+from pool.gateway.hosts import Hosts
+from pool.gateway.http import Limits, Refused, Request, Response
 from pool.wire.gateway import ClientRules, GatewaySettings, Token
 from support.pool_process import PoolProcess
 
@@ -51,12 +57,25 @@ def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
         assert requests.get(f"{door.url}/nothing", headers=with_token, timeout=20).status_code == 404
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_tokens_have_bounds_of_their_own(processes: int) -> None:
-    rules = ClientRules("alice", rate=0.001 * processes, max_jobs=2 * processes, max_bytes=100 * processes)
+def test_each_token_is_a_client_of_its_own_in_the_pool(pool: PoolProcess) -> None:
+    tokens = tuple(Token(name, hashlib.sha256(name.encode()).digest()) for name in ("alice", "bob"))
+    with gateway(pool.endpoint, tokens=tokens) as door, pool.client() as client:
+        before = client.status().clients
+        for more, name in ((1, "alice"), (1, "alice"), (2, "bob")):
+            with_token = {"Authorization": f"Bearer {name}"}
+            assert requests.get(f"{door.url}/v2/models/echo", headers=with_token, timeout=20).status_code == 200
+            assert client.status().clients == before + more
+
+
+def caller_of(rules: ClientRules) -> Caller:
+    """Who shows the token of alice, to the second of two processes."""
     tokens = (Token("alice", hashlib.sha256(b"secret").digest()),)
-    settings = GatewaySettings("ipc:///nowhere", "127.0.0.1:1", processes=processes, tokens=tokens, clients=(rules,))
-    caller = Callers(settings).of(Request("POST", "/", headers={"authorization": "bearer secret"}))
+    settings = GatewaySettings("ipc:///x", "127.0.0.1:1", number=1, processes=2, tokens=tokens, clients=(rules,))
+    return Callers(settings, Accounts(settings)).of(Request("POST", "/", headers={"authorization": "bearer secret"}))
+
+
+def test_tokens_have_bounds_of_their_own() -> None:
+    caller = caller_of(ClientRules("alice", rate=0.001, max_jobs=2, max_bytes=100))
     with pytest.raises(Refused, match="100 bytes") as refused:
         caller.begin(101)
     assert refused.value.status == 429
@@ -70,7 +89,7 @@ def test_tokens_have_bounds_of_their_own(processes: int) -> None:
 
 
 def test_open_jobs_have_a_bound() -> None:
-    caller = Caller(AsyncClient("ipc:///nowhere"), ClientRules("alice", max_jobs=2))
+    caller = caller_of(ClientRules("alice", max_jobs=2, max_bytes=20))
     caller.begin(10)
     caller.begin(10)
     with pytest.raises(Refused, match="2 jobs open") as refused:
@@ -78,3 +97,50 @@ def test_open_jobs_have_a_bound() -> None:
     assert refused.value.status == 429
     caller.end(10)
     caller.begin(10)
+
+
+def test_a_refused_job_leaves_nothing_on_the_account() -> None:
+    caller = caller_of(ClientRules("alice", rate=0.001, max_jobs=1, max_bytes=20))
+    with pytest.raises(Refused, match="20 bytes"):
+        caller.begin(21)
+    caller.begin(20)
+    caller.end(20)
+    for _ in range(2):
+        with pytest.raises(Refused, match="jobs a second"):
+            caller.begin(20)
+
+
+def test_what_a_compressed_body_becomes_is_on_the_account_of_all_bodies() -> None:
+    limits = Limits(body_bytes=60_000, bodies_bytes=100_000)
+    settings = GatewaySettings("ipc:///x", "127.0.0.1:1")
+    accounts = Accounts(settings)
+    callers = Callers(settings, accounts)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Waits:
+        async def answer(self, request: Request, client: AsyncClient) -> Response:
+            assert (len(request.body), client) == (60_000, callers.anybody.client)
+            begun.set()
+            await goes_on.wait()
+            return Response(200)
+
+    async def scenario() -> None:
+        application = Application(callers, Hosts(), {"v2": Waits()}, limits, accounts.bodies)
+
+        def bomb() -> Request:
+            body = np.frombuffer(zlib.compress(bytes(60_000)), np.uint8)
+            return Request("POST", "/v2/x", headers={"content-encoding": "deflate"}, body=body)
+
+        first = asyncio.create_task(application.answer(bomb(), None))
+        await begun.wait()
+        assert 59_000 < accounts.bodies.own <= 60_000
+        with pytest.raises(Refused, match="as many bytes") as refused:
+            await application.answer(bomb(), None)
+        assert refused.value.status == 503
+        goes_on.set()
+        assert (await first).status == 200
+        assert accounts.bodies.own == 0
+        assert (await application.answer(bomb(), None)).status == 200
+        await callers.close()
+
+    asyncio.run(scenario())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.echo import response, said, serving
 from pool.gateway.http import Limits, Server
 from pool.gateway.http.connection import Connection
+from pool.gateway.http.head import read_head
 
 CLOSE = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 BODY = b"abc" * 700
@@ -150,9 +151,25 @@ def test_head_has_no_body_and_http_1_0_closes() -> None:
         head = await said(port, b"HEAD /h HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert b"Content-Length: 12" in head
         assert head.endswith(b"\r\n\r\n")
+        refused = await said(port, b"HEAD /forbidden HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert refused.startswith(b"HTTP/1.1 401 ")
+        assert refused.endswith(b"\r\n\r\n")
         assert (await said(port, b"GET /old HTTP/1.0\r\n\r\n")).endswith(b"GET /old? 0 0")
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        ("http://other/a/b?c", "/a/b", "other"),
+        ("http://other", "/", "other"),
+        ("/a/http://other/", "/a/http://other/", "x"),
+    ],
+)
+def test_the_host_in_a_target_counts_and_a_path_is_none(target: str, path: str, host: str) -> None:
+    head, _ = read_head(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert (head.request.path, head.request.headers["host"]) == (path, host)
 
 
 # --- what is wrong ------------------------------------------------------------------------------------------------
@@ -242,6 +259,29 @@ def test_who_sends_too_slowly_is_told_so(data: bytes) -> None:
         assert not echo.requests
 
     run(scenario, read_timeout_s=0.1, slowest_bytes_s=1 << 30)
+
+
+def test_a_large_body_that_is_promised_gives_no_time_before_it_comes() -> None:
+    promise = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 200000000\r\n\r\nabc"  # at the slowest rate in an hour
+
+    async def scenario(_server: Server, echo: Any, port: int) -> None:
+        assert (await said(port, promise)).startswith(b"HTTP/1.1 408 ")
+        assert not echo.requests
+
+    run(scenario, read_timeout_s=0.1)
+
+
+@pytest.mark.parametrize("data", [post(body=bytes(60_000)), chunked(bytes(60_000), 9000)], ids=["length", "chunks"])
+def test_what_has_come_of_a_body_gives_time_for_the_rest(data: bytes) -> None:
+    async def scenario(_server: Server, _echo: Any, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data[:50_000])
+        await asyncio.sleep(1.2)  # the server has looked who is late
+        writer.write(data[50_000:])
+        assert (await response(reader))[0] == 200
+        writer.close()
+
+    run(scenario, read_timeout_s=0.1, slowest_bytes_s=1000)
 
 
 def test_who_says_nothing_is_left() -> None:

@@ -294,6 +294,7 @@ def test_versions_are_chosen_in_the_path_and_models_come_and_go(
     assert client.infer("rows", rows, "1", parameters=double).as_numpy("y").tolist() == [2.0]
     client.unload_model("rows")
     eventually(lambda: not client.is_model_ready("rows"))
+    assert "rows" not in [each["name"] for each in client.get_model_repository_index() if each["state"] == "READY"]
     with refusal(404, "rows"):
         client.infer("rows", rows, "1", parameters=double)
     client.load_model("rows")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gateway.told import Spec, model, signature
+from pool.gateway.catalogue import numbers
 from pool.gateway.http import Refused
-from pool.gateway.inference.catalogue import numbers
 from pool.gateway.inference.descriptions import config, index, metadata
 from pool.gateway.inference.paths import Place
 from pool.gateway.inference.raw import raw
@@ -56,11 +56,13 @@ def test_a_model_that_no_worker_has_loaded_yet_is_told_so() -> None:
 
 
 def test_the_index_has_each_model_with_its_state() -> None:
-    models = [model({}), model({}, "loads", ready=()), model({}, "gone", slots=(), ready=())]
+    leaves = model({}, "leaves", ready=(), leaving=True)
+    models = [model({}), model({}, "loads", ready=()), model({}, "gone", slots=(), ready=()), leaves]
     assert [(each["name"], each["state"]) for each in index(models, only_ready=False)] == [
         ("m", "READY"),
         ("loads", "LOADING"),
         ("gone", "UNAVAILABLE"),
+        ("leaves", "UNLOADING"),
     ]
     assert [each["name"] for each in index(models, only_ready=True)] == ["m"]
 

@@ -11,6 +11,7 @@ def launched(**environ: str) -> tuple[str, dict[str, str]]:
         settings_fd=6,
         socket_fd=7,
         counts_fd=8,
+        accounts_fd=9,
         parent_pid=123,
         environ=environ,
         python="/usr/bin/python3",
@@ -22,7 +23,7 @@ def test_the_command_line() -> None:
     line, _ = launched()
     assert line == (
         "/usr/bin/python3 -P -m pool.gateway --number 1 --link-fd 5 --settings-fd 6 --socket-fd 7 --counts-fd 8"
-        " --parent 123"
+        " --accounts-fd 9 --parent 123"
     )
 
 

@@ -15,9 +15,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
+from pool import AsyncClient
 from pool.errors import PoolUnreachable
+from pool.gateway import catalogue
+from pool.gateway.catalogue import Catalogues
 from pool.gateway.http import Request
-from pool.gateway.metrics import exposition
 from pool.gateway.metrics.collector import OUTCOMES, PoolCollector, text_of
 from pool.gateway.metrics.exposition import Exposition
 from pool.gateway.metrics.families import FAMILIES
@@ -161,10 +163,11 @@ def _openmetrics(told: Metrics) -> str:
 # --- who asks ---------------------------------------------------------------------------------------------------------
 
 
-class Asked:
-    """In the place of a client."""
+class Asked(AsyncClient):
+    """Asks nobody."""
 
     def __init__(self, answer: Callable[[], Awaitable[Metrics]]) -> None:
+        super().__init__("ipc:///nowhere")
         self.questions = 0
         self._answer = answer
 
@@ -178,18 +181,18 @@ async def at_once() -> Metrics:
 
 
 async def scraped(shown: Exposition, client: Asked, **headers: str) -> tuple[int, str, str]:
-    found = await shown.answer(Request("GET", "/metrics", headers=headers), client)  # type: ignore[arg-type]
+    found = await shown.answer(Request("GET", "/metrics", headers=headers), client)
     return found.status, dict(found.headers)["Content-Type"], b"".join(map(bytes, found.body)).decode()
 
 
-def test_many_scrapes_are_one_question() -> None:
+def test_many_scrapes_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        shown, client = Exposition(RequestCounts()), Asked(at_once)
+        shown, client = Exposition(RequestCounts(), Catalogues()), Asked(at_once)
         found = await asyncio.gather(*[scraped(shown, client) for _ in range(8)])
         assert len(set(found)) == 1
         assert found[0][0] == 200
         assert client.questions == 1
-        shown._asked_at -= 2 * exposition.FRESH_S  # a while ago
+        monkeypatch.setattr(catalogue, "FRESH_S", 0.0)  # a while later
         await scraped(shown, client)
         assert client.questions == 2
 
@@ -204,12 +207,12 @@ def test_a_pool_that_is_gone_is_a_number(monkeypatch: pytest.MonkeyPatch) -> Non
         await asyncio.sleep(60.0)
         raise AssertionError
 
-    monkeypatch.setattr(exposition, "ANSWER_S", 0.05)
+    monkeypatch.setattr(catalogue, "WAIT_S", 0.05)
 
     async def main(answer: Any) -> None:
         counts = RequestCounts()
         counts.count("infer", 503, 0.1)
-        shown, client = Exposition(counts), Asked(answer)
+        shown, client = Exposition(counts, Catalogues()), Asked(answer)
         for _ in range(3):
             status, _, text = await scraped(shown, client)
             assert status == 200
@@ -236,7 +239,7 @@ def test_a_pool_that_is_gone_is_a_number(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_the_format_is_the_one_that_is_accepted(accept: str, content_type: str) -> None:
-    status, found, text = asyncio.run(scraped(Exposition(RequestCounts()), Asked(at_once), accept=accept))
+    status, found, text = asyncio.run(scraped(Exposition(RequestCounts(), Catalogues()), Asked(at_once), accept=accept))
     assert status == 200
     assert found.startswith(content_type)
     assert text.endswith("# EOF\n") is content_type.startswith("application/openmetrics-text")
@@ -253,6 +256,6 @@ def test_the_format_is_the_one_that_is_accepted(accept: str, content_type: str) 
     ],
 )
 def test_metrics_are_at_two_paths_and_can_only_be_read(method: str, path: str, status: int) -> None:
-    shown = Exposition(RequestCounts())
-    found = asyncio.run(shown.answer(Request(method, path), Asked(at_once)))  # type: ignore[arg-type]
+    shown = Exposition(RequestCounts(), Catalogues())
+    found = asyncio.run(shown.answer(Request(method, path), Asked(at_once)))
     assert found.status == status

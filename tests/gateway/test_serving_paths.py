@@ -157,3 +157,8 @@ def test_a_model_without_versions_has_the_number_one() -> None:
 def test_a_model_that_is_not_served_says_how_far_it_is(slots: Any, found: Any) -> None:
     waits = model({}, slots=(0, 1), ready=())
     assert states([waits], slots, None) == {"model_version_status": [found]}
+
+
+def test_a_model_that_was_unloaded_says_so_while_a_worker_has_it() -> None:
+    leaves = model({}, ready=(), leaving=True)
+    assert states([leaves], [slot(0, "READY")], None) == {"model_version_status": [state(1, "UNLOADING")]}

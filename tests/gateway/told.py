@@ -31,12 +31,13 @@ def model(
     slots: tuple[int, ...] = (0,),
     ready: tuple[int, ...] = (0,),
     default: bool = True,
+    leaving: bool = False,
 ) -> Model:
     """`version`: of one beside others; `versions`: that the slots of one without serve."""
     entry = name if version is None else f"{name}@{version}"
     load = ModelLoad(
         *(entry, name, version, labels, default, 0, 0, 0, None, 0, {}, LastMinute(60.0, 0, 0, None, None)),
-        *(0.0, 32, (), {}, {}, ()),
+        *(0.0, 32, (), {}, {}, (), None, leaving),
     )
     return Model(
         *(entry, name, version, labels, default, slots, ready, versions, "/m", False, "", (), signatures, {}, (), ()),

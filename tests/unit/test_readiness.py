@@ -1,5 +1,6 @@
 """What is said of models that could not be loaded, and of those that can be asked."""
 
+from pool.core import events as told
 from pool.wire.readiness import left_out, why_not_ready
 from pool.wire.records import Unloadable
 from simulation.driver import Driver
@@ -29,3 +30,14 @@ def test_a_model_that_no_slot_has_is_not_ready_and_says_why_and_another_is() -> 
     said = why_not_ready(found, "x")
     assert said.startswith("x is not served: slot 1 is FATAL: ")
     assert said.endswith(f"; model x@3 could not be loaded in slot 0: bad; {HELP}")
+
+
+def test_a_model_that_was_unloaded_is_not_ready_though_its_worker_still_is() -> None:
+    driver = Driver(["a", "b"], ["b"]).serve()
+    driver.feed(told.SlotPlanned(0, ("b",)))
+    assert [(each.name, each.ready_slots) for each in told_pool.models(driver)] == [("a", ()), ("b", (0, 1))]
+    assert why_not_ready(told_pool.status(driver), "a") == "a is no longer served"
+    assert why_not_ready(told_pool.status(driver), "b") == ""
+    driver.feed(told.SlotPlanned(0, ("a", "b")))
+    assert why_not_ready(told_pool.status(driver), "a") == ""
+    assert [each.ready_slots for each in told_pool.models(driver)] == [(0,), (0, 1)]

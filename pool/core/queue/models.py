@@ -256,6 +256,7 @@ class Model:
             "queued_rows": sum(line.queued_rows() for line in self.lines.values()),
             "unanswered_jobs": self.jobs,
             "oldest_s": None if (since := self._waits_since()) is None else now - since,
+            "leaving": self.leaving,
             "affinity": None if self.affinity is None else self.affinity[0].number,
             "bytes": self.size_bytes,
             "answered": self.tally.answered(),

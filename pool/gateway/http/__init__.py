@@ -7,6 +7,16 @@ from pool.gateway.http.compression import compressed, decompressed
 from pool.gateway.http.connection import Handler
 from pool.gateway.http.limits import Limits
 from pool.gateway.http.message import Refused, Request, Response
-from pool.gateway.http.server import Server
+from pool.gateway.http.server import TOO_MANY_BYTES, Server
 
-__all__ = ["Handler", "Limits", "Refused", "Request", "Response", "Server", "compressed", "decompressed"]
+__all__ = [
+    "TOO_MANY_BYTES",
+    "Handler",
+    "Limits",
+    "Refused",
+    "Request",
+    "Response",
+    "Server",
+    "compressed",
+    "decompressed",
+]

@@ -71,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._caller: Any = None
         self._body: NDArray[np.uint8] | None = None
         self._received = 0  # of the body; of one that is dropped, how much more of it may come
+        self._began = 0.0  # when the body did
         self._held_bytes = 0  # of the server's account
         self._task: asyncio.Task[None] | None = None
         self._is_paused = False
@@ -97,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._received == len(self._body):
                 self._ask()
         elif self.state is State.BODY:
+            self._received += nbytes
             self._chunks(bytes(memoryview(self._buffer)[:nbytes]))
         elif self.state is State.DRAINS:
             self._received -= nbytes
@@ -169,8 +171,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._drop(size_bytes)
             self._ask()
             return
-        self.state = State.BODY
-        self.deadline = self._now() + limits.read_timeout_s + (size_bytes or 0) / limits.slowest_bytes_s
+        self.state, self._began = State.BODY, self._now()
+        self.deadline = self._began + limits.read_timeout_s
         if head.expects_continue:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if size_bytes is None:
@@ -238,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         size_bytes = sum(map(len, response.body))
         said = "close" if not stays else "keep-alive" if head is not None and head.is_old else ""
         start = head_of(response.status, response.headers, size_bytes, said)
-        if head is not None and head.request.method == "HEAD":
+        if self._head is not None and self._head.request.method == "HEAD":
             self._transport.write(start)
         elif size_bytes <= SMALL_BYTES:
             self._transport.write(b"".join((start, *response.body)))
@@ -291,7 +293,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def overdue(self) -> None:
-        """Its deadline has come."""
+        """Its deadline has come. Who sends a large body fast enough has more time, by what of it has come."""
+        if self.state is State.BODY:
+            self.deadline = self._began + self._limits.read_timeout_s + self._received / self._limits.slowest_bytes_s
+            if self.deadline > self._now():
+                return
         if self.state is State.BODY or (self.state is State.HEAD and self._filled):
             self._refuse(Refused(408, "the request did not come in time"))
         elif self._is_stalled or self.state is State.CLOSED:

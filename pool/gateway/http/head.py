@@ -86,8 +86,9 @@ class HeadReader:
         if not is_old and "host" not in headers:
             raise Refused(400, "the request has no Host header")
         path, _, query = target.decode("latin-1").partition("?")
-        if "://" in path:  # what proxies are sent
-            path = "/" + path.split("://", 1)[1].partition("/")[2]
+        if not path.startswith("/") and "://" in path:  # what proxies are sent: the host in it is the one that counts
+            headers["host"], _, rest = path.split("://", 1)[1].partition("/")
+            path = f"/{rest}"
         size_bytes: int | None = 0
         if (coding := headers.get("transfer-encoding")) is not None:
             if coding.lower() != "chunked" or "content-length" in headers:

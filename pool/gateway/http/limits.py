@@ -1,4 +1,4 @@
-"""What one gateway process takes from strangers."""
+"""What a gateway takes from strangers."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,8 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one process: what is for all of them together is divided before.
-
-    `bodies_bytes`: of all requests that are read or answered at one time.
+    """`bodies_bytes`: of all requests that are read or answered at one time. They and `connections` are bounds of all
+    processes together.
     """
 
     head_bytes: int = 32 << 10
@@ -19,7 +18,7 @@ class Limits:
     connections: int = 1024
     read_timeout_s: float = 30.0
     slowest_bytes_s: int = 64 << 10
-    """A body may take longer than `read_timeout_s` where it comes at this rate at least."""
+    """A body may take longer than `read_timeout_s` while it comes at this rate at least."""
     idle_timeout_s: float = 75.0
     write_timeout_s: float = 60.0
     """How long a client may leave an answer unread."""

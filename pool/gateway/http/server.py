@@ -4,11 +4,14 @@ import asyncio
 import socket
 import ssl
 
+from pool.gateway.accounts import Sum
 from pool.gateway.http.connection import Connection, Handler
 from pool.gateway.http.limits import Limits
 from pool.gateway.http.message import Refused
 
-__all__ = ["Server"]
+__all__ = ["TOO_MANY_BYTES", "Server"]
+
+TOO_MANY_BYTES = "the gateway holds as many bytes of requests as it may"
 
 LOOK_S = 0.5  # how late an overdue connection may be ended
 BACKLOG = 1024
@@ -19,15 +22,18 @@ GOODBYE_S = 1.0  # which most clients never say
 class Server:
     """REQUIRES a running event loop. `open` it, then `close` it."""
 
-    def __init__(self, handler: Handler, limits: Limits) -> None:
+    def __init__(
+        self, handler: Handler, limits: Limits, connections: Sum | None = None, bodies: Sum | None = None
+    ) -> None:
+        """`connections`, `bodies`: the accounts that the limits bound. None: this process has one of its own."""
         self.handler = handler
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.stops = False
         """Whether connections end with the response that is next."""
         self._connections: set[Connection] = set()
-        self.held_bytes = 0
-        """Of requests that are read or answered."""
+        self._open = connections or Sum()
+        self._bodies = bodies or Sum()
         self._listening: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -63,26 +69,34 @@ class Server:
     def connections(self) -> int:
         return len(self._connections)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of requests that are read or answered here."""
+        return self._bodies.own
+
     # --- what a connection tells --------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
         """False where there are too many."""
-        if self.stops or len(self._connections) >= self.limits.connections:
+        if self.stops or not self._open.take(1, self.limits.connections):
             return False
         self._connections.add(connection)
         return True
 
     def closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._open.give(1)
 
     def has(self, connection: Connection) -> bool:
         return connection in self._connections
 
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, of bodies. Raises `Refused` where that is more than there may be."""
-        if size_bytes > 0 and self.held_bytes + size_bytes > self.limits.bodies_bytes:
-            raise Refused(503, "the gateway holds as many bytes of requests as it may", 1.0)
-        self.held_bytes += size_bytes
+        if size_bytes <= 0:
+            self._bodies.give(-size_bytes)
+        elif not self._bodies.take(size_bytes, self.limits.bodies_bytes):
+            raise Refused(503, TOO_MANY_BYTES, 1.0)
 
     def _look(self) -> None:
         now = self.loop.time()

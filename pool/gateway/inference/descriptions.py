@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pool.gateway.catalogue import numbers
 from pool.gateway.http import Refused
-from pool.gateway.inference.catalogue import numbers
 from pool.gateway.inference.datatypes import config_name, shown
 from pool.wire.records import Model, SignatureInfo, Tensor
 from pool.wire.signatures import DEFAULT_SIGNATURE
@@ -103,4 +103,6 @@ def _state(model: Model) -> tuple[str, str]:
         return "READY", ""
     if not model.slots:
         return "UNAVAILABLE", "no slot has it"
+    if model.scheduling.leaving:
+        return "UNLOADING", "it takes no jobs any more"
     return "LOADING", f"no slot that has it is READY: {', '.join(map(str, model.slots))}"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from pool import AsyncClient, JobResult
 from pool.errors import ModelNotFound
+from pool.gateway.catalogue import Catalogues
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import HEAD_BYTES, answered
-from pool.gateway.inference.catalogue import Catalogues
 from pool.gateway.inference.options import brief
 from pool.gateway.inference.paths import allow, asked_signature, to_infer
 from pool.gateway.inference.plan import Plan, prepared

@@ -1,27 +1,21 @@
-"""From a request below /v2 to its response: which of the protocol's questions it is, and how an error is said."""
+"""From a request below /v2 to its response: which of the protocol's questions it is."""
 
-import logging
 from importlib.metadata import version
 from typing import Any
 
 from pool import AsyncClient
-from pool.errors import PoolError
 from pool.gateway import json_text
-from pool.gateway.codes import refused, retry_after
+from pool.gateway.catalogue import Catalogue, Catalogues
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import JSON
-from pool.gateway.inference.catalogue import Catalogue, Catalogues
 from pool.gateway.inference.descriptions import config, index, metadata
 from pool.gateway.inference.infer import Infer
 from pool.gateway.inference.paths import Place, allow, asked_signature, of_model
 from pool.gateway.inference.repository import OFF, change, wants_ready
 from pool.gateway.inference.statistics import statistics
 from pool.wire.readiness import why_not_ready
-from pool.wire.texts import legible
 
 __all__ = ["Inference"]
-
-log = logging.getLogger("pool.gateway")
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "schedule_policy"]
 NOT_SERVED = {
@@ -38,28 +32,18 @@ NOT_SERVED = {
 class Inference:
     """One of a gateway process. It keeps what clients send and ask often, see `Plans` and `Catalogue`."""
 
-    def __init__(self, *, repository: bool = False) -> None:
+    def __init__(self, catalogues: Catalogues | None = None, *, repository: bool = False) -> None:
         """`repository`: whether clients may load and unload models, by the names of the pool's configuration."""
         self._repository = repository
-        self._catalogues = Catalogues()
+        self._catalogues = catalogues or Catalogues()
         self._infer = Infer(self._catalogues)
         self._version = version("tf-worker-pool")
 
     async def answer(self, request: Request, client: AsyncClient) -> Response:
-        """Raises nothing but `CancelledError`, with which the job is cancelled."""
-        try:
-            if request.path.endswith("/infer"):
-                return await self._infer.answer(request, client)
-            return await self._told(request, client, self._catalogues.of(client))
-        except Refused as error:
-            return _refusal(error)
-        except PoolError as error:
-            return _refusal(refused(error))
-        except Exception:
-            log.exception("%s %.200s", request.method, request.path)
-            return _refusal(Refused(500, "the gateway failed at this request"))
-
-    async def _told(self, request: Request, client: AsyncClient, catalogue: Catalogue) -> Response:
+        """Raises `Refused` and `PoolError`. Its `CancelledError` has cancelled the job."""
+        if request.path.endswith("/infer"):
+            return await self._infer.answer(request, client)
+        catalogue = self._catalogues.of(client)
         parts = request.segments()[1:]
         if parts[-1:] == [""]:
             parts.pop()
@@ -118,8 +102,3 @@ def _ready(why_not: str) -> Response:
     if why_not:
         raise Refused(503, why_not, 1.0)
     return Response(200)
-
-
-def _refusal(error: Refused) -> Response:
-    text = json_text.write({"error": legible(error.text)})
-    return Response(error.status, (*JSON, *retry_after(error)), (text,))

@@ -6,8 +6,8 @@ A model comes from the pool's configuration by its name. What a request says of 
 from pool import AsyncClient
 from pool.errors import InvalidConfig
 from pool.gateway import json_text
+from pool.gateway.catalogue import Catalogue
 from pool.gateway.http import Refused, Request
-from pool.gateway.inference.catalogue import Catalogue
 from pool.gateway.inference.options import flag, members
 
 __all__ = ["change", "wants_ready"]

@@ -6,7 +6,7 @@ What the pool does not count is 0: the time of the last job, of failed ones, and
 from collections.abc import Iterable
 from typing import Any
 
-from pool.gateway.inference.catalogue import numbers
+from pool.gateway.catalogue import numbers
 from pool.wire.records import Histogram, Metrics, Model, VersionCounts
 
 __all__ = ["statistics"]

@@ -124,7 +124,7 @@ class PoolCollector(Collector):
         self._set("pool_model_oldest_job_age_seconds", labels, model.oldest_s or 0.0)
         self._set("pool_model_device_seconds_total", labels, model.device_s)
         ready = sum(model.name in slot.models and slot.state == "READY" for slot in slots)
-        self._set("pool_model_ready_slots", labels, ready)
+        self._set("pool_model_ready_slots", labels, 0 if model.leaving else ready)
 
     def _add_counts(self, metrics: Metrics) -> None:
         """Of a model that was served with one version, and then with several, both names may have counted the same."""

@@ -63,7 +63,7 @@ FAMILIES: Mapping[str, Family] = _named(
         Family("pool_model_bytes", "gauge", MODEL, "Bytes of the inputs of jobs that wait or run."),
         Family("pool_model_oldest_job_age_seconds", "gauge", MODEL, "How long the oldest waiting job waits, or 0."),
         Family("pool_model_device_seconds_total", "counter", MODEL, "Device time of its batches."),
-        Family("pool_model_ready_slots", "gauge", MODEL, "READY slots that have it."),
+        Family("pool_model_ready_slots", "gauge", MODEL, "READY slots that have it, 0 once it takes no jobs any more."),
         Family("pool_slot_state", "gauge", (*SLOT, "state"), "1 for the slot's state, 0 for the others."),
         Family("pool_slot_jobs_total", "counter", SLOT, "Jobs whose last rows ran there, with a result or an error."),
         Family("pool_slot_lanes", "gauge", SLOT, "Lanes of the worker."),

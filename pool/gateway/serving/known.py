@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pool import AsyncClient
 from pool.errors import ModelNotFound, Overloaded
-from pool.gateway.serving.metadata import numbers_of
+from pool.gateway.catalogue import numbers
 from pool.wire.records import Model, said_of
 
 __all__ = ["Known"]
@@ -91,7 +91,7 @@ class Known:
 
 
 def _has(model: Model, version: int | str | None) -> bool:
-    return version is None or version in numbers_of(model) or version in model.labels
+    return version is None or version in numbers(model) or version in model.labels
 
 
 def _seen(question: "asyncio.Task[None]") -> None:

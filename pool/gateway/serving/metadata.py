@@ -1,11 +1,11 @@
 """A model's signatures as TensorFlow Serving prints them: a `GetModelMetadataResponse`, as protobuf has it in JSON."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from pool.gateway.catalogue import numbers
 from pool.wire.records import Model, SignatureInfo, Tensor
 
-__all__ = ["data_type", "metadata", "numbers_of"]
+__all__ = ["data_type", "metadata"]
 
 _DATA_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF"}  # the others have their own name
 
@@ -13,19 +13,11 @@ _DATA_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HAL
 def metadata(name: str, model: Model, version: int | str | None) -> dict[str, Any]:
     """`name` and `version`: what the client has asked for."""
     definitions = {key: _definition(signature) for key, signature in model.signatures.items()}
-    number = version if isinstance(version, int) else max(numbers_of(model))
+    number = version if isinstance(version, int) else max(numbers(model))
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(number)},
         "metadata": {"signature_def": {"signature_def": definitions}},
     }
-
-
-def numbers_of(model: Model) -> Sequence[int]:
-    """Of its versions: of one beside others its own, of one that the next replaces those that its workers serve.
-
-    Never empty: a model without versions has the number 1 here.
-    """
-    return (model.version,) if model.version is not None else model.versions or (1,)
 
 
 def data_type(dtype: str) -> str:

@@ -1,14 +1,12 @@
 """Each request's way: from its path and body to a job, and from the job's outputs to JSON."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pool import AsyncClient
-from pool.errors import InvalidInput, ModelNotFound, PoolError
+from pool.errors import InvalidInput, ModelNotFound
 from pool.gateway import json_text
-from pool.gateway.codes import refused, retry_after
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.serving.calls import Call, call_of
 from pool.gateway.serving.known import Known
@@ -22,8 +20,6 @@ __all__ = ["Serving"]
 
 LARGE_BYTES = 1 << 20  # JSON of more is read and written by another thread
 
-log = logging.getLogger("pool.gateway")
-
 T = TypeVar("T")
 
 
@@ -34,16 +30,9 @@ class Serving:
         self._known = Known()
 
     async def answer(self, request: Request, client: AsyncClient) -> Response:
-        """Raises nothing but `CancelledError`, which has cancelled the job."""
-        try:
-            return _response(200, await self._answered(request, client))
-        except Refused as error:
-            return _error(error)
-        except PoolError as error:
-            return _error(refused(error))
-        except Exception as error:
-            log.exception("%s %.200s failed", request.method, request.path)
-            return _error(Refused(500, f"the gateway failed: {type(error).__name__}"))
+        """Raises `Refused` and `PoolError`. Its `CancelledError` has cancelled the job."""
+        body = await self._answered(request, client)
+        return Response(200, (("Content-Type", "application/json"),), (body,))
 
     async def _answered(self, request: Request, client: AsyncClient) -> bytes:
         what = asked(request)
@@ -103,11 +92,3 @@ def _inputs(model: Model) -> dict[str, Mapping[str, Tensor]]:
 
 def _size_bytes(array: Array) -> int:
     return sum(map(len, array.reshape(-1).tolist())) if array.dtype.hasobject else array.nbytes
-
-
-def _response(status: int, body: bytes, *headers: tuple[str, str]) -> Response:
-    return Response(status, (("Content-Type", "application/json"), *headers), (body,))
-
-
-def _error(error: Refused) -> Response:
-    return _response(error.status, json_text.write({"error": error.text}), *retry_after(error))

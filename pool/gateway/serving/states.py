@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pool.gateway.serving.metadata import numbers_of
+from pool.gateway.catalogue import numbers
 from pool.wire.records import Model, Slot
 
 __all__ = ["states"]
@@ -30,13 +30,15 @@ def states(models: Sequence[Model], slots: Sequence[Slot], version: int | str | 
 
 
 def _numbers(model: Model, version: int | str | None) -> Sequence[int]:
-    return (version,) if isinstance(version, int) else numbers_of(model)
+    return (version,) if isinstance(version, int) else numbers(model)
 
 
 def _state(model: Model, slots: Sequence[Slot]) -> tuple[str, str]:
     """And why it is not served, if something is wrong."""
     if model.ready_slots:
         return "AVAILABLE", ""
+    if model.scheduling.leaving and model.slots:
+        return "UNLOADING", ""
     holders = [slot for slot in slots if slot.slot in model.slots]
     failed = [f"slot {slot.slot} is {slot.state}: {slot.reason}" for slot in holders if slot.state in _FAILED]
     if holders and all(slot.state == "FATAL" for slot in holders):

@@ -1,7 +1,8 @@
 """The gateway's processes as their parent has them: started, listened to, replaced, ended, and seen to be gone.
 
 Each inherits the listening socket, a file in memory with its settings, and one end of a socketpair, its link: up it
-sends a byte a second, and its end of file tells that the parent is gone. They share a file in memory with their counts.
+sends a byte a second, and its end of file tells that the parent is gone. They share two files in memory: one with their
+counts, and one with what they hold, which those with other settings do not share.
 """
 
 import contextlib
@@ -66,6 +67,7 @@ class Gateways:
         self._settings = replace(settings, listen=address_of(listener))
         self._listener = listener
         self._counts_fd = os.memfd_create("gateway-requests", os.MFD_CLOEXEC)
+        self._accounts_fd = _accounts()
         self._environ = environ
         self._loop = loop
         self._on_serving: Callable[[], None] | None = on_serving
@@ -100,6 +102,8 @@ class Gateways:
         if settings == self._settings or self.stops:
             return
         former, self._settings = self._settings, settings
+        os.close(self._accounts_fd)
+        self._accounts_fd = _accounts()
         extra = about("gateway_replaced", processes=settings.processes)
         log.info("gateway: each process is replaced, for other settings", extra=extra)
         now = time.monotonic()
@@ -142,6 +146,7 @@ class Gateways:
             self._let_go(process)
         self._listener.close()
         os.close(self._counts_fd)
+        os.close(self._accounts_fd)
 
     def status(self) -> dict[str, Any]:
         """As `pool.wire.records.Gateway` has it."""
@@ -249,6 +254,7 @@ class Gateways:
                 settings_fd=settings_fd,
                 socket_fd=self._listener.fileno(),
                 counts_fd=self._counts_fd,
+                accounts_fd=self._accounts_fd,
                 parent_pid=os.getpid(),
                 environ=self._environ,
                 python=sys.executable,
@@ -257,7 +263,7 @@ class Gateways:
             popen = subprocess.Popen(
                 launch.argv,
                 env=dict(launch.env),
-                pass_fds=[theirs.fileno(), settings_fd, self._listener.fileno(), self._counts_fd],
+                pass_fds=[theirs.fileno(), settings_fd, self._listener.fileno(), self._counts_fd, self._accounts_fd],
                 stdin=nothing,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -339,6 +345,10 @@ def _await(processes: Sequence[Process], patience_s: float) -> None:
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.popen.wait(max(0.0, ends - time.monotonic()))
+
+
+def _accounts() -> int:
+    return os.memfd_create("gateway-accounts", os.MFD_CLOEXEC)
 
 
 @contextlib.contextmanager

@@ -14,12 +14,13 @@ def gateway_launch(
     settings_fd: int,
     socket_fd: int,
     counts_fd: int,
+    accounts_fd: int,
     parent_pid: int,
     environ: Mapping[str, str],
     python: str,
 ) -> Launch:
     """`link_fd`: its end of the socketpair; `settings_fd`: a file with its settings; `socket_fd`: where it accepts.
-    `counts_fd`: a file where all of them count their requests.
+    `counts_fd`, `accounts_fd`: files where all of them count their requests, and write what they hold.
 
     The caller passes them on with `pass_fds`. It does no arithmetic, so numpy's libraries start one thread.
     """
@@ -31,6 +32,7 @@ def gateway_launch(
         *("--settings-fd", str(settings_fd)),
         *("--socket-fd", str(socket_fd)),
         *("--counts-fd", str(counts_fd)),
+        *("--accounts-fd", str(accounts_fd)),
         *("--parent", str(parent_pid)),
     )
     env = inherited(environ)

@@ -68,3 +68,4 @@ class ModelLoad(Record):
     amiss: Mapping[str, str]
     costs: tuple[Cost, ...]
     oldest_s: float | None = None
+    leaving: bool = False

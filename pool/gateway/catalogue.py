@@ -1,6 +1,6 @@
-"""What a client of the pool can use, as the pool said at most a second ago.
+"""What the pool tells a client of its models and its state, at most a second ago.
 
-However many ask at once, one question is under way. Jobs ask nothing here.
+However many ask at once, one question is under way.
 """
 
 import asyncio
@@ -114,5 +114,8 @@ class Catalogue:
 
 
 def numbers(model: Model) -> Sequence[int]:
-    """Of its versions; one without any has number 1 here."""
+    """Of its versions: of one beside others its own, of one that the next replaces those that its workers serve.
+
+    Never empty: a model without versions has the number 1 in both protocols.
+    """
     return (model.version,) if model.version is not None else model.versions or (1,)
