@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 
 from pool.wire.calls import MOST_CALLS
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.faults import Fault
 from pool.wire.hot import (
     MAGIC,
     PLACE,
@@ -20,8 +19,9 @@ from pool.wire.hot import (
     split,
 )
 from pool.wire.lent import AnswerSpace, Lent
+from pool.wire.outcomes import Failure, Spoiled
 
-__all__ = ["Done", "PartDone", "PartFailed", "PartOutcome", "PartSpoiled", "RowsDiffer", "Run", "done"]
+__all__ = ["Done", "PartDone", "PartOutcome", "Run", "done"]
 
 _RUN = struct.Struct("<4sBB8sHQQIIIIIIIII")
 _BY_ROWS, _REGISTERS = 1, 2
@@ -38,31 +38,7 @@ class PartDone:
     frames: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartFailed:
-    """By its own fault: it could not be read, or ran alone."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartSpoiled:
-    """The run that it shared failed; whose fault that is, this one's or a neighbour's, nobody knows yet."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowsDiffer:
-    """The fetches came back with other rows than were fed, so nobody knows which are whose: run it alone."""
-
-    text: str
-
-
-PartOutcome = PartDone | PartFailed | PartSpoiled | RowsDiffer
-Failure = PartFailed | PartSpoiled | RowsDiffer
+PartOutcome = PartDone | Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +178,7 @@ class Done:
 
     `frames`: how many buffers of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
     parts are done, and a number each is quickly read. A text is said once, since thousands of parts may share one long
-    error: "" stands for that of the PartSpoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
+    error: "" stands for that of the Spoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
     """
 
     kind: ClassVar[int] = 38
@@ -220,9 +196,9 @@ class Done:
                 yield PartDone(frames)
                 continue
             failure = next(failures)
-            if isinstance(failure, PartSpoiled):
+            if isinstance(failure, Spoiled):
                 said = failure.text or said
-                failure = PartSpoiled(failure.fault, said)
+                failure = Spoiled(failure.fault, said)
             yield failure
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -269,8 +245,8 @@ def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: flo
         match outcome:
             case PartDone():
                 pass
-            case PartSpoiled(fault, text):
-                failures.append(PartSpoiled(fault, "") if text == said else outcome)
+            case Spoiled(fault, text):
+                failures.append(Spoiled(fault, "") if text == said else outcome)
                 said = text
             case _:
                 failures.append(outcome)

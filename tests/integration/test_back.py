@@ -168,9 +168,9 @@ def test_a_lane_that_is_not_there_takes_nothing(back: Back) -> None:
 def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Socket[bytes]") -> None:
     outcomes = (
         wire.PartDone(2),
-        wire.PartFailed(Fault.INVALID_INPUT, "its own"),
-        wire.PartSpoiled(Fault.MODEL_FAILED, "somebody's"),
-        wire.RowsDiffer("other rows"),
+        wire.Failed(Fault.INVALID_INPUT, "its own"),
+        wire.Spoiled(Fault.MODEL_FAILED, "somebody's"),
+        wire.RowsChanged("other rows"),
         wire.PartDone(1),
     )
     done = wire.done(9, outcomes, 0.5, 0.125)
@@ -195,7 +195,7 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
     [
         ((wire.PartDone(2),), [b"a"]),
         ((wire.PartDone(0),), []),
-        ((wire.RowsDiffer("x"),), [b"a"]),
+        ((wire.RowsChanged("x"),), [b"a"]),
     ],
 )
 def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_broken(

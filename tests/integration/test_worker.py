@@ -252,21 +252,21 @@ def test_a_batch_is_run_once_and_each_part_gets_its_rows(bench: Bench) -> None:
 
 def test_a_lane_goes_on_after_whatever_a_batch_brings(bench: Bench) -> None:
     _, lane = bench.serve("stub:rows?fits=2")
-    spoiled = wire.PartSpoiled(Fault.MODEL_FAILED, "a row is negative")
+    spoiled = wire.Spoiled(Fault.MODEL_FAILED, "a row is negative")
     bench.run(lane, "fail", [1], [-1])
     assert tuple(bench.done()[0].outcomes) == (spoiled, spoiled)
     bench.run(lane, "fail", [-1])
-    assert tuple(bench.done()[0].outcomes) == (wire.PartFailed(Fault.MODEL_FAILED, "a row is negative"),)
+    assert tuple(bench.done()[0].outcomes) == (wire.Failed(Fault.MODEL_FAILED, "a row is negative"),)
     bench.run(lane, "oom", [1, 2], [3])
     outcomes = list(bench.done()[0].outcomes)
     assert len(outcomes) == 2
     for outcome in outcomes:
-        assert isinstance(outcome, wire.PartFailed | wire.PartSpoiled)
+        assert isinstance(outcome, wire.Failed | wire.Spoiled)
         assert outcome.fault is Fault.OUT_OF_MEMORY
     bench.run(lane, "oom", [1, 2])
     assert bench.done()[1] == [{"y": [1, 2]}]
     bench.run(lane, "shrink", [1], [2])
-    assert [type(outcome) for outcome in bench.done()[0].outcomes] == [wire.RowsDiffer] * 2
+    assert [type(outcome) for outcome in bench.done()[0].outcomes] == [wire.RowsChanged] * 2
     bench.run(lane, "view", [1], [2, 3])
     assert bench.done()[1] == [{"column": [[1]], "same": [1]}, {"column": [[2], [3]], "same": [2, 3]}]
 

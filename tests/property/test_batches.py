@@ -15,7 +15,7 @@ from pool.wire.lent import Lent, rounded_up
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, encode_tensor
-from pool.wire.worker_messages import PartDone, PartFailed, Run
+from pool.wire.worker_messages import Failed, PartDone, Run
 from support.segment_worker import NUMBER, Worker
 from workers.memory import BatchMemory
 from workers.runner import Runner
@@ -133,7 +133,7 @@ def test_batched_and_cut_is_what_each_gets_alone(
     frames = iter(together.payload)
     for number, outcome in enumerate(together.outcomes):
         if number in broken:
-            assert isinstance(outcome, PartFailed)
+            assert isinstance(outcome, Failed)
             continue
         assert isinstance(outcome, PartDone)
         alone = runner.run(

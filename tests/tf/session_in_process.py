@@ -11,7 +11,7 @@ from pool.client.session import RemoteSession
 from pool.errors import from_fault
 from pool.wire.packing import unpack_answer
 from pool.wire.timeline import Timeline
-from pool.wire.worker_messages import PartDone, PartFailed, Run
+from pool.wire.worker_messages import Failed, PartDone, Run
 from workers.backend import Model
 from workers.memory import BatchMemory
 from workers.runner import Runner
@@ -55,7 +55,7 @@ class InProcess:
         finished = self.runner.run(run, payload, self._memory)
         future = JobFuture()
         (outcome,) = finished.outcomes
-        if isinstance(outcome, PartFailed):
+        if isinstance(outcome, Failed):
             future.finish(from_fault(outcome.fault, outcome.text))
             return future
         assert isinstance(outcome, PartDone)

@@ -18,9 +18,9 @@ from pool.wire.tensors import Array
 from pool.wire.worker_messages import (
     WORKER_MESSAGES,
     Done,
+    Failed,
     Hello,
     ModelSettings,
-    PartFailed,
     Run,
     Stop,
     WelcomeLane,
@@ -147,7 +147,7 @@ def test_a_part_that_fails_is_told_and_the_next_batch_is_served(start: Callable[
     _, done = pool.hear()
     assert isinstance(done, Done)
     (outcome,) = done.outcomes
-    assert isinstance(outcome, PartFailed)
+    assert isinstance(outcome, Failed)
     assert not pool.payload
     pool.run(2, 1)
     assert pool.answer(2) == [[2, -2]]

@@ -12,7 +12,7 @@ from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import encode_tensor, to_array
-from pool.wire.worker_messages import ModelSettings, PartDone, PartFailed, Run
+from pool.wire.worker_messages import Failed, ModelSettings, PartDone, Run
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.sessions import Sessions
@@ -53,14 +53,14 @@ def sent(
     run = Run(1, model, signature, outputs, rows, 0, False)
     finished = runner.run(run, [pack(Table(tuple(headers))), *buffers], BatchMemory())
     (outcome,) = finished.outcomes
-    if isinstance(outcome, PartFailed):
+    if isinstance(outcome, Failed):
         return outcome
     assert isinstance(outcome, PartDone)
     return unpack_answer([bytes(frame) for frame in finished.payload])
 
 
 def failed(answer: object, text: str, fault: Fault = Fault.INVALID_INPUT) -> None:
-    assert isinstance(answer, PartFailed), answer
+    assert isinstance(answer, Failed), answer
     assert answer.fault is fault
     assert text in answer.text
 
