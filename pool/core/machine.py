@@ -22,9 +22,8 @@ from pool.clock import Timers
 from pool.core import events as told
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
-from pool.core.explain import job_history, recent_jobs
 from pool.core.fleet import Fleet, KilledFor, Recycling, Slot, SlotState
-from pool.core.history import History
+from pool.core.history import History, job_history, recent_jobs
 from pool.core.jobs import Batch, Job, Kept
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan

@@ -11,7 +11,7 @@ from pool.plan.world import Failure
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
 
-__all__ = ["failure_of", "nowhere", "unloadable"]
+__all__ = ["Crashes", "failure_of", "nowhere", "unloadable"]
 
 UNLOADED = "a worker could not load it"
 
@@ -91,3 +91,29 @@ def _served(plan: Plan, paths: Collection[str]) -> tuple[tuple[str, Served], ...
     """The versions in these folders, with their models."""
     found = {each.path: (name, each) for name, several in plan.world.found.items() for each in several}
     return tuple(found[path] for path in dict.fromkeys(paths) if path in found)
+
+
+ENOUGH = 3  # in a row at the same model: fewer may be a neighbour's, which took the machine's memory
+
+
+class Crashes:
+    """Workers that crash, hang or run out of memory while they load, and whether one model is to blame for it.
+
+    Of slots that have not served yet.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[str | None, int]] = {}  # by slot: at which model, how often in a row
+
+    def judge(self, slot: int, death: Death, most: int) -> Death:
+        """The death of a slot's worker; after enough of them at one model, as of a worker that could not load it.
+
+        `most`: deaths in a row before the slot is given up.
+        """
+        before, times = self._last.get(slot, (None, 0))
+        times = times + 1 if death.loading == before else 1
+        self._last[slot] = (death.loading, times)
+        if not death.restartable or death.loading is None or times < min(ENOUGH, most):
+            return death
+        text = f"model {death.loading}: {death.text} while it was loaded, {times} times in a row"
+        return replace(death, text=text, restartable=False, blamed=death.loading)

@@ -21,8 +21,7 @@ from pool.core.fleet import Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
-from pool.plan.crashes import Crashes
-from pool.plan.failures import failure_of, nowhere, unloadable
+from pool.plan.failures import Crashes, failure_of, nowhere, unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.requests import NO_FILE, RELOAD, Answer, Granted, Outcome, Requests, Source, request_of
