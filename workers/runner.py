@@ -19,7 +19,7 @@ from pool.wire.outcomes import Failed, Failure, RowsChanged, Spoiled
 from pool.wire.packing import SMALL_BYTES, AnswerMemory, pack_answer, pack_answers
 from pool.wire.signatures import PLACEMENT, REPORT, Refused
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartDone, PartOutcome, Remark, Run
+from pool.wire.worker_messages import Remark, Run
 from workers.backend import Model, ProcessUnusable
 from workers.batch import following, own, rows_differ
 from workers.calls import Call, Calls
@@ -51,12 +51,6 @@ class Finished:
     ended: float
     sample: Sample | None
     """Rows to be compared when it is answered."""
-
-    @property
-    def outcomes(self) -> tuple[PartOutcome, ...]:
-        """One a part."""
-        failures = iter(self.failures)
-        return tuple([PartDone(frames) if frames else next(failures) for frames in self.frames])
 
 
 class Runner:

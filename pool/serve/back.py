@@ -132,11 +132,7 @@ class Back:
             for each in done.frames:
                 payloads += (buffers[position : position + each] if each else None,)
                 position += each
-            failures = {}
-            if done.failures:
-                failures = {
-                    place: each for place, each in enumerate(done.outcomes) if not isinstance(each, wire.PartDone)
-                }
+            failures = done.failed() if done.failures else {}
             if self._handouts.regions:
                 self._handouts.ended((slot, incarnation), done.batch)
             return (slot, incarnation, lane, done.batch), payloads, failures, done.run_s, done.fetch_s

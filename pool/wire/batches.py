@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -21,7 +21,7 @@ from pool.wire.hot import (
 from pool.wire.lent import AnswerSpace, Lent
 from pool.wire.outcomes import Failure, Spoiled
 
-__all__ = ["Done", "PartDone", "PartOutcome", "Run", "done"]
+__all__ = ["Done", "Run", "said_once"]
 
 _RUN = struct.Struct("<4sBB8sHQQIIIIIIIII")
 _BY_ROWS, _REGISTERS = 1, 2
@@ -29,16 +29,6 @@ _BY_ROWS, _REGISTERS = 1, 2
 _DONE = struct.Struct("<4sBB8sHQddIII")
 
 MOST_BUFFERS = 1 << 20  # of one batch
-
-
-@dataclass(frozen=True, slots=True)
-class PartDone:
-    """The part's answer is the next `frames` buffers of the payload, as `pool.wire.packing` makes them."""
-
-    frames: int
-
-
-PartOutcome = PartDone | Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +164,7 @@ _UNNAMED = _Names("", None, None)
 
 @dataclass(slots=True)
 class Done:
-    """The outcomes of a RUN's parts, in its order: `done` makes it of them, `outcomes` gives them back.
+    """The outcomes of a RUN's parts, in its order.
 
     `frames`: how many buffers of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
     parts are done, and a number each is quickly read. A text is said once, since thousands of parts may share one long
@@ -188,18 +178,17 @@ class Done:
     run_s: float
     fetch_s: float
 
-    @property
-    def outcomes(self) -> Iterator[PartOutcome]:
-        failures, said = iter(self.failures), ""
-        for frames in self.frames:
-            if frames:
-                yield PartDone(frames)
-                continue
-            failure = next(failures)
+    def failed(self) -> dict[int, Failure]:
+        """Why parts have no answer, by their place in the batch."""
+        failed: dict[int, Failure] = {}
+        said = ""
+        places = [place for place, frames in enumerate(self.frames) if not frames]
+        for place, failure in zip(places, self.failures, strict=True):
             if isinstance(failure, Spoiled):
                 said = failure.text or said
                 failure = Spoiled(failure.fault, said)
-            yield failure
+            failed[place] = failure
+        return failed
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
@@ -237,17 +226,14 @@ class Done:
         return cls(batch, counts, failures, run_s, fetch_s), payload
 
 
-def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: float) -> Done:
-    frames = tuple([outcome.frames if isinstance(outcome, PartDone) else 0 for outcome in outcomes])
-    failures: list[Failure] = []
+def said_once(failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """As DONE has them: without the texts that are said already."""
+    short: list[Failure] = []
     said = ""
-    for outcome in outcomes:
-        match outcome:
-            case PartDone():
-                pass
-            case Spoiled(fault, text):
-                failures.append(Spoiled(fault, "") if text == said else outcome)
-                said = text
-            case _:
-                failures.append(outcome)
-    return Done(batch, frames, tuple(failures), run_s, fetch_s)
+    for failure in failures:
+        if isinstance(failure, Spoiled):
+            short.append(Spoiled(failure.fault, "") if failure.text == said else failure)
+            said = failure.text
+        else:
+            short.append(failure)
+    return tuple(short)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from pool.wire.batches import Done, PartDone, PartOutcome, Run, done
+from pool.wire.batches import Done, Run
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.independence import Batching, RowsCompared, RowsJudged
 from pool.wire.message import Message
@@ -49,8 +49,6 @@ __all__ = [
     "LaneProgress",
     "LayerRule",
     "ModelSettings",
-    "PartDone",
-    "PartOutcome",
     "Phase",
     "Ready",
     "Remark",
@@ -62,7 +60,6 @@ __all__ = [
     "TensorFlowSettings",
     "Welcome",
     "WelcomeLane",
-    "done",
 ]
 
 

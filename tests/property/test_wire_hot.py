@@ -18,6 +18,7 @@ from pool.wire.hot import SMALL_BYTES, VERSION
 from pool.wire.lent import MOST_LENT, AnswerSpace, Lent
 from pool.wire.timeline import Timeline
 from pool.wire.worker_messages import WORKER_MESSAGES, Done, Failed, RowsChanged, Run, Spoiled
+from support.outcomes import outcomes_of
 
 KINDS: Any = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 INSTANCE = b"instance"
@@ -184,7 +185,7 @@ def whole(envelope: Envelope, frames: list[bytes]) -> Any:
     elif isinstance(message, Done):
         assert math.isfinite(message.run_s)
         assert math.isfinite(message.fetch_s)
-        assert len(list(message.outcomes)) == len(message.frames)
+        assert len(list(outcomes_of(message))) == len(message.frames)
         assert sum(message.frames) == len(envelope.payload)
     else:
         return message

@@ -13,7 +13,8 @@ from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import encode_tensor
-from pool.wire.worker_messages import PartDone, RowsChanged, Run, Spoiled
+from pool.wire.worker_messages import RowsChanged, Run, Spoiled
+from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.shared_memory import SharedMemory
@@ -53,7 +54,7 @@ def batch(load):
         payload = iter(finished.payload)
         return [
             [next(payload) for _ in range(outcome.frames)] if isinstance(outcome, PartDone) else outcome
-            for outcome in finished.outcomes
+            for outcome in outcomes_of(finished)
         ]
 
     return run

@@ -17,7 +17,8 @@ from pool.wire.packing import unpack_answer
 from pool.wire.session_runs import RUN as SESSION_RUN
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
-from pool.wire.worker_messages import Failed, HandlerSettings, ModelSettings, PartDone, RowsChanged, Run, Spoiled
+from pool.wire.worker_messages import Failed, HandlerSettings, ModelSettings, RowsChanged, Run, Spoiled
+from support.outcomes import PartDone, outcomes_of
 from workers.backend import CannotLoad, ProcessUnusable
 from workers.handled import HandledModel
 from workers.handlers import Handler, load_handler
@@ -92,7 +93,7 @@ def run(
     finished = Runner({"m": model}, SharedMemory()).run(message, [table, *buffers], BatchMemory())
     payload = list(finished.payload)
     found: list[Any] = []
-    for outcome in finished.outcomes:
+    for outcome in outcomes_of(finished):
         if isinstance(outcome, PartDone):
             answer = unpack_answer([bytes(frame) for frame in payload[: outcome.frames]])
             found.append({name: array.tolist() for name, array in answer.items()})

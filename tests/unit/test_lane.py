@@ -25,6 +25,7 @@ from pool.wire.worker_messages import (
     Stop,
     WelcomeLane,
 )
+from support.outcomes import outcomes_of
 from unit.batch_runs import Model, floats, frames_of, served
 from workers.environment import Assignment
 from workers.independence.checks import PATIENCE
@@ -146,7 +147,7 @@ def test_a_part_that_fails_is_told_and_the_next_batch_is_served(start: Callable[
     pool.say(Run(1, "other", None, None, (1,), 1, False), b"", b"")
     _, done = pool.hear()
     assert isinstance(done, Done)
-    (outcome,) = done.outcomes
+    (outcome,) = outcomes_of(done)
     assert isinstance(outcome, Failed)
     assert not pool.payload
     pool.run(2, 1)

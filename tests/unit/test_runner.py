@@ -19,11 +19,11 @@ from pool.wire.tensors import Array
 from pool.wire.worker_messages import (
     Failed,
     ModelSettings,
-    PartDone,
     RowsChanged,
     Run,
     Spoiled,
 )
+from support.outcomes import PartDone, outcomes_of
 from unit.batch_runs import Answer, Function, Model, X, answers, doubling, floats, frames_of, run, served, values
 from workers.backend import ProcessUnusable
 from workers.independence.known import Known
@@ -185,7 +185,7 @@ def test_answers_that_are_views_of_the_batch_survive_the_next_batch() -> None:
     message = Run(1, "m", None, None, (2000, 2000), 4000, True)
     first = runner.run(message, [table, *frames_of(wide)[1], *frames_of(other)[1]], BatchMemory())
     runner.run(message, [table, *frames_of(other)[1], *frames_of(wide)[1]], BatchMemory())
-    sizes = [outcome.frames for outcome in first.outcomes if isinstance(outcome, PartDone)]
+    sizes = [outcome.frames for outcome in outcomes_of(first) if isinstance(outcome, PartDone)]
     frames = iter(first.payload)
     found = [unpack_answer([next(frames) for _ in range(size)])["x"] for size in sizes]
     assert [np.unique(array).tolist() for array in found] == [[1], [7]]

@@ -12,7 +12,8 @@ from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import encode_tensor, to_array
-from pool.wire.worker_messages import Failed, ModelSettings, PartDone, Run
+from pool.wire.worker_messages import Failed, ModelSettings, Run
+from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.sessions import Sessions
@@ -52,7 +53,7 @@ def sent(
 ) -> Any:
     run = Run(1, model, signature, outputs, rows, 0, False)
     finished = runner.run(run, [pack(Table(tuple(headers))), *buffers], BatchMemory())
-    (outcome,) = finished.outcomes
+    (outcome,) = outcomes_of(finished)
     if isinstance(outcome, Failed):
         return outcome
     assert isinstance(outcome, PartDone)

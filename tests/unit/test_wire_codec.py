@@ -17,14 +17,12 @@ from pool.wire.worker_messages import (
     Failed,
     Hello,
     LaneProgress,
-    PartDone,
-    PartOutcome,
     Phase,
     RowsChanged,
     Spoiled,
     Welcome,
-    done,
 )
+from support.outcomes import Outcome, PartDone, done_of, outcomes_of
 
 REST = (None, False)  # of `Names`: version, counted
 SETTINGS = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
@@ -112,11 +110,11 @@ def test_what_fits_is_taken(fields: Any, message: object) -> None:
 def test_the_form_on_the_wire() -> None:
     """Fields in order, an enum as its text, a union as its member's index and that member."""
     failed = Failed(Fault.MODEL_FAILED, "why")
-    answered = done(3, [PartDone(2), failed, RowsChanged("2 for 3"), PartDone(1)], 0.5, 0.25)
+    answered = done_of(3, [PartDone(2), failed, RowsChanged("2 for 3"), PartDone(1)], 0.5, 0.25)
     failures = [[0, ["model-failed", "why"]], [2, ["2 for 3"]]]
     assert msgpack.unpackb(pack(Failures(answered.failures))) == [failures]
     assert answered.frames == (2, 0, 0, 1)
-    assert list(answered.outcomes) == [PartDone(2), failed, RowsChanged("2 for 3"), PartDone(1)]
+    assert list(outcomes_of(answered)) == [PartDone(2), failed, RowsChanged("2 for 3"), PartDone(1)]
     assert msgpack.unpackb(pack(Beat(Phase.WARMING_UP, "m", ()))) == ["warming up", "m", []]
 
 
@@ -156,7 +154,7 @@ def test_so_is_one_in_plain_values() -> None:
 
 def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
     long, other = "x" * 2000, "y" * 2000
-    outcomes: list[PartOutcome] = [
+    outcomes: list[Outcome] = [
         Spoiled(Fault.MODEL_FAILED, long),
         PartDone(2),
         Failed(Fault.INVALID_INPUT, other),
@@ -164,7 +162,7 @@ def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
         Spoiled(Fault.MODEL_FAILED, other),
         Spoiled(Fault.MODEL_FAILED, other),
     ]
-    (frame,) = done(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
+    (frame,) = done_of(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
     assert len(frame) < 150_000
     (again, _) = Done.read(memoryview(frame), [frame])
-    assert list(again.outcomes) == outcomes
+    assert list(outcomes_of(again)) == outcomes
