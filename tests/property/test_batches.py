@@ -14,8 +14,9 @@ from pool.wire.codec import pack
 from pool.wire.lent import Lent, rounded_up
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.tensors import DTYPES, Array, encode_tensor
+from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import Failed, Run
+from support.encoded import encode_tensor
 from support.outcomes import PartDone, outcomes_of
 from support.segment_worker import NUMBER, Worker
 from workers.memory import BatchMemory

@@ -13,8 +13,9 @@ from pool.wire.lent import LENT_BYTES, AnswerSpace, Lent
 from pool.wire.packing import unpack_answer
 from pool.wire.segment import Grant, attach, create, send_grant
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor
+from pool.wire.tensors import Array
 from pool.wire.worker_messages import Run
+from support.encoded import encode_tensor
 from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Finished, Runner

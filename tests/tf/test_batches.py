@@ -12,8 +12,8 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import encode_tensor
 from pool.wire.worker_messages import RowsChanged, Run, Spoiled
+from support.encoded import encode_tensor
 from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner

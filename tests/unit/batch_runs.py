@@ -9,10 +9,11 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor, to_array
+from pool.wire.tensors import Array, to_array
 from pool.wire.worker_messages import (
     Run,
 )
+from support.encoded import encode_tensor
 from support.outcomes import Outcome, PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner

@@ -16,8 +16,9 @@ from pool.wire.independence import Batching
 from pool.wire.packing import unpack_answer
 from pool.wire.session_runs import RUN as SESSION_RUN
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor, to_array
+from pool.wire.tensors import Array, to_array
 from pool.wire.worker_messages import Failed, HandlerSettings, ModelSettings, RowsChanged, Run, Spoiled
+from support.encoded import encode_tensor
 from support.outcomes import PartDone, outcomes_of
 from workers.backend import CannotLoad, ProcessUnusable
 from workers.handled import HandledModel

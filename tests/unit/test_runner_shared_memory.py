@@ -13,8 +13,9 @@ from pool.wire.codec import BadFrame, pack
 from pool.wire.faults import Fault
 from pool.wire.lent import LENT_BYTES, NO_SPACE, AnswerSpace, Lent
 from pool.wire.segment import Grant, attach, create, send_grant
-from pool.wire.tensors import Array, encode_tensor
+from pool.wire.tensors import Array
 from pool.wire.worker_messages import Failed, Run
+from support.encoded import encode_tensor
 from support.outcomes import PartDone, outcomes_of
 from support.segment_worker import MIB, NUMBER, SEGMENT, WIDTH, Model, Worker
 from unit.batch_runs import served

@@ -11,8 +11,9 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import encode_tensor, to_array
+from pool.wire.tensors import to_array
 from pool.wire.worker_messages import Failed, ModelSettings, Run
+from support.encoded import encode_tensor
 from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner
