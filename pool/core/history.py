@@ -18,6 +18,7 @@ __all__ = ["History", "job_history", "recent_jobs"]
 # Kept apart, so that the history of a failure outlives the successes that follow it.
 MOST_DONE = 1000
 MOST_FAILED = 500
+MOST_LISTED = 100
 
 
 class Ended:
@@ -52,9 +53,6 @@ class History:
         """The ones that came last, the newest first."""
         jobs = (*self.done.jobs.values(), *self.failed.jobs.values())
         return iter(sorted(jobs, key=lambda job: -job.id)[:count])
-
-
-MOST_LISTED = 100
 
 
 def recent_jobs(backlog: Backlog, history: History) -> list[dict[str, Any]]:

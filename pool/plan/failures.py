@@ -13,6 +13,8 @@ from pool.wire.worker_messages import Welcome
 
 __all__ = ["Crashes", "failure_of", "nowhere", "unloadable"]
 
+ENOUGH = 3  # in a row at the same model: fewer may be a neighbour's, which took the machine's memory
+
 UNLOADED = "a worker could not load it"
 
 
@@ -91,9 +93,6 @@ def _served(plan: Plan, paths: Collection[str]) -> tuple[tuple[str, Served], ...
     """The versions in these folders, with their models."""
     found = {each.path: (name, each) for name, several in plan.world.found.items() for each in several}
     return tuple(found[path] for path in dict.fromkeys(paths) if path in found)
-
-
-ENOUGH = 3  # in a row at the same model: fewer may be a neighbour's, which took the machine's memory
 
 
 class Crashes:

@@ -52,7 +52,7 @@ class Fleet:
         self.awaited: frozenset[str] = frozenset()
         """The models that slots are about to get, whose jobs wait though no slot has them."""
         self.stop_asked: told.StopAsked | None = None
-        """By which it stops."""
+        """For which it stops, once it does."""
         self.over = False
         """Whether it was said that the pool has ended."""
         self.due: list[Slot] = []
