@@ -92,9 +92,14 @@ def _input(name: str, header: TensorHeader, signature: Signature, where: str) ->
 
 def _missing_axis(name: str, shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> str:
     """What to do where one row was given in the place of a batch of one."""
-    if not wanted or wanted[0] not in (-1, 1) or not shape_fits((1, *shape), wanted):
+    if not wanted or wanted[0] not in (-1, 1):
         return ""
-    return f": add an axis (`{name if name.isidentifier() else 'array'}[None]`)"
+    hint = f": add an axis (`{name if name.isidentifier() else 'array'}[None]`)"
+    if shape_fits((1, *shape), wanted):
+        return hint
+    # A long row looks like many rows, so the pool may have cut it.
+    is_cut = len(wanted) > 1 and shape and shape[0] < wanted[1] and shape_fits(shape[1:], wanted[2:])
+    return f" in this part of the job{hint}" if is_cut else ""
 
 
 def _hint(name: str, signature: Signature) -> str:

@@ -26,6 +26,7 @@ from pool.processes.gateways import not_installed
 from pool.terminal import Column, labelled, new_table, short_uuid, show, size, table
 from pool.wire.entries import model_of, version_of
 from pool.wire.gateway import GatewaySettings
+from pool.wire.worker_messages import TensorFlowSettings
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -174,11 +175,11 @@ def slots_table(plan: Plan) -> Table:
 
 def options_of(plan: Plan, slot: int) -> list[str]:
     """In what the Sessions of a slot's worker are unlike those of `[tensorflow]`, a line each."""
-    share, plain = plan.shares[slot], asdict(plan.settings.tensorflow.message())
-    found = [_line(key, value) for key, value in asdict(share.tensorflow).items() if value != plain[key]]
+    share, plain = plan.shares[slot], _options(plan.settings.tensorflow.message())
+    worker = _options(share.tensorflow)
+    found = [_line(key, value) for key, value in worker.items() if value != plain[key]]
     for name, own in share.tensorflow_by_model.items():
-        worker = asdict(share.tensorflow)
-        found += [f"{name}: {_line(key, value)}" for key, value in asdict(own).items() if value != worker[key]]
+        found += [f"{name}: {_line(key, value)}" for key, value in _options(own).items() if value != worker[key]]
     return found
 
 
@@ -189,9 +190,13 @@ _ZERO = {  # as the file has it
 }
 
 
+def _options(told: TensorFlowSettings) -> dict[str, object]:
+    """What a worker is told, in the words of the configuration."""
+    return {key: value or _ZERO.get(key, value) for key, value in asdict(told).items()}
+
+
 def _line(key: str, value: object) -> str:
-    written = value or _ZERO.get(key, value)
-    return f"{key} = {f'{written:g}' if isinstance(written, float) else json.dumps(written)}"
+    return f"{key} = {f'{value:g}' if isinstance(value, float) else json.dumps(value)}"
 
 
 def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
@@ -246,8 +251,8 @@ def _values(
                 **asdict(share.device),
                 "cores": list(plan.cores[slot]),
                 "models": list(share.models),
-                "tensorflow": asdict(share.tensorflow),
-                "tensorflow_by_model": {name: asdict(own) for name, own in share.tensorflow_by_model.items()},
+                "tensorflow": _options(share.tensorflow),
+                "tensorflow_by_model": {name: _options(own) for name, own in share.tensorflow_by_model.items()},
             }
             for slot, share in enumerate(plan.shares)
         ],

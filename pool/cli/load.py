@@ -25,7 +25,8 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
     """Add MODEL, read from PATH, to the running pool. Without PATH, MODEL is as the configuration file has it.
 
     The pool places it where there is room, and keeps the other models in place if it can. Each slot that gets MODEL
-    gets a new worker; no job is lost. If a worker cannot load it, the pool returns to its former plan: exit status 1.
+    gets a new worker; no job is lost. If a worker cannot load it, the exit status is 1, and the pool returns to its
+    former plan. If only a further copy of a new MODEL cannot be loaded, the others serve, and the command says so.
 
     MODEL stays until the pool ends or you unload it. A reload keeps it, unless the file has a model of the same name.
     """

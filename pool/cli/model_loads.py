@@ -22,7 +22,7 @@ def model_loads(models: Sequence[ModelLoad]) -> Table:
         Column(">P50", lambda model: at_most(model.last_minute, model.last_minute.p50_s)),
         Column(">P99", lambda model: at_most(model.last_minute, model.last_minute.p99_s), below=">P50"),
         Column(">DEVICE TIME", lambda model: f"{numeric(model.device_s)} s"),
-        Column(">SIZE", lambda model: size(model.bytes), below=">DEVICE TIME"),
+        Column(">JOBS' SIZE", lambda model: size(model.bytes), below=">DEVICE TIME"),
         Column(">MAX BATCH", lambda model: str(model.max_batch)),
         Column("TAKES", _takes, below=""),
     )

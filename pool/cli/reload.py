@@ -7,6 +7,7 @@ import click
 from pool import Client
 from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
+from pool.wire.readiness import left_out
 from pool.wire.records import Changes
 
 __all__ = ["await_rolling_update", "reload", "show_changes"]
@@ -51,6 +52,8 @@ def _new_workers(slots: Sequence[int]) -> str:
 
 
 def await_rolling_update(client: Client, timeout_s: float) -> None:
-    """Raises `WorkerLost` where it ends early, `DeadlineExceeded` where not in time."""
+    """Says which slots are without a model that they could not load. Raises as `wait_updated` does."""
     with progress() as say:
         client.wait_updated(timeout_s, on_wait=say)
+    for line in left_out(client.status().unloadable):
+        click.echo(line, err=True)

@@ -63,6 +63,7 @@ def _serve(config: Path | None, name: str | None) -> None:
         return settings if name is None else _at(default_endpoint(os.environ, os.getuid(), name), settings)
 
     settings = place(settings_of(config))
+    check_free(ipc_path(settings.pool.endpoint or default_endpoint(os.environ, os.getuid())))
     about_file = about("configuration", file=None if config is None else str(config.absolute()))
     log.info("configuration: %s", described(config, settings), extra=about_file)
     plan = make_plan(settings, os.environ)
@@ -156,8 +157,6 @@ def _at(endpoint: str, settings: Settings) -> Settings:
 
 
 def _announce(plan: Plan) -> None:
-    """Raises `EndpointInUse` instead, where nothing of it would come true."""
-    check_free(ipc_path(plan.endpoint))
     extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
     for note in plan.world.here.notes:

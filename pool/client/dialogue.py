@@ -122,7 +122,7 @@ class Dialogue:
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
             if self._outage.is_first:
                 found = self._peer.find()
-                self._outage.tried(self._peer.tried)
+                self._outage.looks_at(self._peer.endpoint, self._peer.tried)
                 if not found:
                     self._outage.look_again(now)
                     return

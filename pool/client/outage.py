@@ -47,7 +47,7 @@ class Outage:
 
         A text: an exception would hold the frames of who met it, and so his inputs, until the next outage.
         """
-        self._endpoint = endpoint
+        self._endpoint = self._tried = endpoint
         self._patience_s = patience_s
         self._began = now
         self._until = now + patience_s
@@ -61,9 +61,9 @@ class Outage:
         """Whether no pool has been there yet."""
         return self._lost is None
 
-    def tried(self, where: str) -> None:
-        """For the error: the pool is looked for in more than one place."""
-        self._endpoint = where
+    def looks_at(self, endpoint: str, tried: str) -> None:
+        """For the error: where the pool is awaited, and every place where it was looked for, in words."""
+        self._endpoint, self._tried = endpoint, tried
 
     def look_again(self, now: float) -> None:
         """Nobody listens in any of them."""
@@ -99,11 +99,11 @@ class Outage:
             raise PoolUnreachable(f"{self._lost} and did not come back within {patience}" + (why and f": {why}"))
         if why:
             raise PoolUnreachable(f"the pool at {self._endpoint} does not answer (waited {patience}): {why}")
-        raise PoolUnreachable(f"no pool answers at {self._endpoint} (waited {patience}); start one with `pool start`")
+        raise PoolUnreachable(f"no pool answers at {self._tried} (waited {patience}); start one with `pool start`")
 
     def told(self, now: float) -> str:
         """For the error of a job whose time ends meanwhile."""
         if self._lost is None:
             why = why_silent(self._endpoint)
-            return f"no pool answered at {self._endpoint}" + (why and f": {why}")
+            return f"no pool answered at {self._tried}" + (why and f": {why}")
         return f"{self._lost}, {now - self._began:.1f} s ago"

@@ -62,7 +62,7 @@ class Questions(ABC):
         """Returns when `is_ready`. The pool need not have started yet.
 
         `on_wait` is called with what is waited for, some ten times a second. Raises `DeadlineExceeded`, and
-        `ModelNotFound` for a model that the pool does not have.
+        `ModelNotFound` for a model that the pool does not have, or could not load.
         """
         self._await(self._until_ready(model, timeout), on_wait)
 
@@ -178,7 +178,8 @@ class Questions(ABC):
         there is no room or a key is wrong. Only from the local machine.
 
         `wait`: return when it is served, as `wait_updated` does, within the `timeout`. If a worker cannot load it,
-        the pool drops it and serves what it served before: `WorkerLost`.
+        the pool drops it and serves what it served before: `WorkerLost`. If only a further copy of a new model cannot
+        be loaded, the others serve, and `status().unloadable` says why.
         """
         _check_timeout(timeout)
         if "name" in keys:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pool.errors import DeadlineExceeded, ModelNotFound, PoolUnreachable, WorkerLost
-from pool.wire.readiness import has_model, slots_left, why_not_ready
+from pool.wire.readiness import has_model, is_left_out, slots_left, why_not_ready
 
 if TYPE_CHECKING:
     from pool.wire.records import Status
@@ -32,7 +32,10 @@ def until_ready(ask: Ask, is_gone: Callable[[], bool], model: str | None, timeou
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            why = not_ready(ask(max(LEAST_S, deadline - time.monotonic())), model)
+            found = ask(max(LEAST_S, deadline - time.monotonic()))
+            why = not_ready(found, model)
+            if model is not None and why and is_left_out(found, model):
+                raise ModelNotFound(why)
         except PoolUnreachable as error:
             if is_gone():
                 raise

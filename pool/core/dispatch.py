@@ -180,6 +180,8 @@ class Dispatch:
                     if job.kept is Kept.AFFINITY and affinity != line.device:
                         job.kept = None if affinity is None else Kept.AFFINITY
                         self.move(job, line.model.line(affinity, line.version))
+                    elif job.named and (there := self.affinity.within(line.model, job.named)) != line.device:
+                        self.move(job, line.model.line(there, line.version))  # where those pinned after it wait
                 self.offer(line)
 
     def _keep_affinity(self, model: Model, now: float) -> None:
@@ -196,10 +198,13 @@ class Dispatch:
                 continue
             if model.stateful:
                 self.end_waits(line, now)
+            pinned_there = model.stateful and line.device in model.affinity[0].names
             for job in _movable(line):
                 bound = model.stateful or job.key.signature == WRITING_RUN
                 if job.kept is Kept.AFFINITY or (bound and line.device is None):
                     job.kept = Kept.AFFINITY
+                    self.move(job, target)
+                elif pinned_there:  # to a device with several slots of the model
                     self.move(job, target)
             if model.stateful:
                 self.offer(line)
@@ -272,7 +277,11 @@ class Dispatch:
         del self._banks[model.name]
         for line in model.lines.values():
             self._holders.pop(line, None)
-            self.reruns.lines.pop(line, None)  # its suspects may have ended just now
+            # Its last jobs may have ended just now, after some of them were to run again.
+            self.reruns.lines.pop(line, None)
+            self._offered.pop(line, None)
+            for pinned in self._pinned.values():
+                pinned.pop(line, None)
 
     def _is_elsewhere(self, slot: Slot) -> bool:
         """Whether it holds other models than the slots do with which it stands."""
@@ -296,7 +305,7 @@ class Dispatch:
         for line in list(self._pinned.get(slot.number, ())):
             if line.model.name not in names:
                 del self._pinned[slot.number][line]
-        for name in names if former is not None else ():
+        for name in names:
             for line in self._models[name].lines.values():
                 if line.pinned and line.busy and line.suits(slot):
                     self._pinned[slot.number][line] = None

@@ -495,7 +495,6 @@ class Machine:
             self._refuse(line, now)
 
     def _refuse(self, line: Line, now: float) -> None:
-        failed = self._prospects.lost(line)
         self._dispatch.end_waits(line, now)
         line.retries = deque((part,) for group in line.retries for part in group)  # each may go elsewhere
         for job in dict.fromkeys(line.unleased()):
@@ -512,6 +511,8 @@ class Machine:
                 job.kept = None if anywhere.device is None or job.named else Kept.AFFINITY
                 self._dispatch.move(job, anywhere)
             else:
+                # Of where its client sent it: that the pool kept it to one of these slots is the pool's affair.
+                failed = self._prospects.lost(line.model.line(job.named, line.version))
                 self._answers.fail(job, failed.fault, failed.text, now)
 
     # --- time ---------------------------------------------------------------------------------------------------

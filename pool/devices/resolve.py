@@ -73,8 +73,8 @@ def resolve_devices(
     return _listed(wanted, visible, discovery, env), warnings
 
 
-def pinned_slots(wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[int, ...]:
-    """The slots that a model's `devices` list names, in ascending order; "cpu" names every CPU slot.
+def pinned_slots(model: str, wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[int, ...]:
+    """The slots that the `devices` list of a model names, in ascending order; "cpu" names every CPU slot.
 
     Raises `InvalidConfig` for an entry that no slot is bound to (one GPU of a group is not a slot).
     """
@@ -83,7 +83,9 @@ def pinned_slots(wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[in
         matches = _named(entry, devices)
         if not matches:
             have = ", ".join(device.label for device in devices)
-            raise InvalidConfig(f"devices: the pool has no slot for {_shown(entry)}; its slots are {have}")
+            raise InvalidConfig(
+                f"model {model}: devices: the pool has no slot for {_shown(entry)}; its slots are {have}"
+            )
         slots.update(matches)
     return tuple(sorted(slots))
 

@@ -11,9 +11,7 @@ from pool.plan.world import Failure
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
 
-__all__ = ["Crashes", "failure_of", "nowhere", "unloadable"]
-
-ENOUGH = 3  # in a row at the same model: fewer may be a neighbour's, which took the machine's memory
+__all__ = ["copy_left_out", "failure_of", "nowhere", "unloadable"]
 
 UNLOADED = "a worker could not load it"
 
@@ -26,7 +24,8 @@ def failure_of(refused: Refused, plan: Plan, left_out: Collection[str] = ()) -> 
     If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before: unless
     the worker has named one of them, they are to blame only where nothing else was new.
     """
-    named, at = refused.blamed, plan.devices[refused.slot]
+    named = None if refused.death is None else refused.death.blamed
+    at = plan.devices[refused.slot]
     before = {model.name: model for model in settings_of(refused.former).models}
     told = {model.name: model for model in settings_of(refused.told).models if before.get(model.name) != model}
     more = replace(refused.former, models=()) != replace(refused.told, models=())  # so is something that is no model's
@@ -72,8 +71,21 @@ def unloadable(slot: int, death: Death, welcome: Welcome, plan: Plan) -> Failure
         return Failure(UNLOADED, {name}, broken)
     if not any({*share.models} - ({told.name} if each == slot else set()) for each, share in enumerate(plan.shares)):
         return None
-    why = death.text.partition(f"model {told.name}: ")[2] or death.text
-    return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: why}})
+    return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: _why(death.text, told.name)}})
+
+
+def copy_left_out(refused: Refused, plan: Plan, before: Collection[str], serving: Collection[str]) -> Failure | None:
+    """At a further copy of a new model that other slots serve: its slot alone is without it. Else None.
+
+    `before`: what the pool had; `serving`: what slots serve now.
+    """
+    death = refused.death
+    name = "" if death is None else death.blamed or death.loading or ""
+    if death is None or name not in {model.name for model in refused.told.models}.intersection(serving):
+        return None
+    if model_of(name) in map(model_of, before) or plan.homes[name].demand.replicas is not None:
+        return None  # it was served as it was before, or somebody has asked for as many copies
+    return Failure(UNLOADED, {model_of(name)}, unloadable={name: {refused.slot: _why(death.text, name)}})
 
 
 def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> Failure | None:
@@ -85,6 +97,11 @@ def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> Failure | None:
     return Failure("its device is lost", _models(names), _served(plan, paths)) if names else None
 
 
+def _why(text: str, name: str) -> str:
+    """What a worker has said of the model, without its exit status."""
+    return text.partition(f"model {name}: ")[2] or text
+
+
 def _models(names: Collection[str]) -> frozenset[str]:
     return frozenset(model_of(name) for name in names)
 
@@ -93,26 +110,3 @@ def _served(plan: Plan, paths: Collection[str]) -> tuple[tuple[str, Served], ...
     """The versions in these folders, with their models."""
     found = {each.path: (name, each) for name, several in plan.world.found.items() for each in several}
     return tuple(found[path] for path in dict.fromkeys(paths) if path in found)
-
-
-class Crashes:
-    """Workers that crash, hang or run out of memory while they load, and whether one model is to blame for it.
-
-    Of slots that have not served yet.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[str | None, int]] = {}  # by slot: at which model, how often in a row
-
-    def judge(self, slot: int, death: Death, most: int) -> Death:
-        """The death of a slot's worker; after enough of them at one model, as of a worker that could not load it.
-
-        `most`: deaths in a row before the slot is given up.
-        """
-        before, times = self._last.get(slot, (None, 0))
-        times = times + 1 if death.loading == before else 1
-        self._last[slot] = (death.loading, times)
-        if not death.restartable or death.loading is None or times < min(ENOUGH, most):
-            return death
-        text = f"model {death.loading}: {death.text} while it was loaded, {times} times in a row"
-        return replace(death, text=text, restartable=False, blamed=death.loading)

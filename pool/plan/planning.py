@@ -258,7 +258,7 @@ def _demands(
         size = sizes[model.name]
         copies = most if model.copy_per_device and size.source != "a former run" else 1
         wanted = "all" if model.replicas == "all" else model.devices
-        pins = wanted if wanted in ("auto", "all") else pinned_slots(wanted, devices)
+        pins = wanted if wanted in ("auto", "all") else pinned_slots(model.name, wanted, devices)
         keeps_state = model.name in stateful if model.stateful is None else model.stateful
         number = model.replicas if isinstance(model.replicas, int) else 1 if keeps_state or pins != "auto" else None
         taken = copies * size.size_bytes * settings.pool.workers_per_device

@@ -17,15 +17,16 @@ from pool.clock import Alarm
 from pool.core import Machine
 from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, StartFailed
-from pool.core.fleet import Role, SlotState, WorkerState
+from pool.core.fleet import KilledFor, Role, SlotState, WorkerState
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
-from pool.plan.failures import Crashes, failure_of, nowhere, unloadable
+from pool.plan.crashes import Crashes
+from pool.plan.failures import copy_left_out, failure_of, nowhere, unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.requests import NO_FILE, RELOAD, Answer, Granted, Outcome, Requests, Source, request_of
-from pool.plan.rollout import Rollout
+from pool.plan.rollout import Refused, Rollout
 from pool.plan.version_watch import VersionWatch
 from pool.plan.world import Failure, World
 from pool.systemd import Notifier
@@ -78,7 +79,7 @@ class Reconciler:
         self._turn = turn
         self._world = self._good = plan.world.run_by(plan)
         # `_good`: the last with which every slot has come up
-        self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished)
+        self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished, self._alone)
         self._finish_by = 0.0
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
         self._crashes = Crashes()
@@ -147,11 +148,15 @@ class Reconciler:
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to
-        if here is None or here.state is not SlotState.LOADING or slot not in self._starting:
+        if here is None or slot not in self._starting:
+            return death
+        kill = here.worker.killed_for
+        hung = kill is not None and kill.cause is KilledFor.SLOW and here not in self._fleet.replacements.requests
+        if here.state is not SlotState.LOADING and not hung:
             return death
         if self._fleet.stopping or slot in asked or slot in self._rollout.again:
             return death
-        judged = self._crashes.judge(slot, death, self._machine.policy.restart_intensity + 1)
+        judged = self._crashes.judge(slot, death, here.worker.end(death), self._machine.policy.restart_intensity + 1)
         if (failure := unloadable(slot, judged, self.welcome(slot), self.plan)) is None:
             return death
         if failure.unloadable and self.plan.settings.pool.ready == "strict" and not self.has_served:
@@ -229,8 +234,11 @@ class Reconciler:
 
     def tend(self) -> None:
         refused = self._rollout.take_refused()
-        if refused is not None:
+        if refused is not None and refused.alone is not None:
+            self._failed(refused.alone, self._world.without(refused.alone))
+        elif refused is not None:
             self._failed(failure_of(refused, self.plan, self._good.unloadable), self._good)
+        if refused is not None:
             self._turn.soon()  # what follows is decided by what there is then
         for outcome in self._requests.tend(self._world):
             self._settle(outcome)
@@ -289,13 +297,18 @@ class Reconciler:
             self._adopt(self.plan)
             self._watch.every(self.plan.settings.pool.watch)
             self._finish_by = time.monotonic() + self.plan.policy.drain_timeout_s
-        slots = self._rollout.begin(self._welcomes(), back=not requested)
+        slots = self._rollout.begin(self._welcomes(), first=self._first_copies(), back=not requested)
         # Whatever becomes of one of them, jobs of its models wait for it.
         waiting = (*self._rollout.left, *self._rollout.again)
         awaited = {name for slot in waiting for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(awaited)))
         self._turn.soon()
         return slots
+
+    def _first_copies(self) -> list[int]:
+        """The slots that models have to be in. Where a new one cannot be loaded there, no further copy is tried."""
+        devices = {self.plan.world.here.devices[home.devices[0]] for home in self.plan.homes.values()}
+        return [slot for slot, device in enumerate(self.plan.devices) if device in devices]
 
     def _run_by_first(self, *worlds: World) -> bool:
         """Of these in which all fits; False where there is none, and nothing is another."""
@@ -360,6 +373,10 @@ class Reconciler:
     def _tell_plans(self) -> None:
         for event in self._rollout.plans():
             self._feed(event)
+
+    def _alone(self, refused: Refused) -> Failure | None:
+        serving = {name for slot in self._fleet.slots if slot.state is SlotState.READY for name in slot.models}
+        return copy_left_out(refused, self.plan, self._good.homes, serving)
 
     def _unfinished(self, names: Collection[str]) -> bool:
         """Whether versions that no job gets any more, beside others of their model, still have some."""

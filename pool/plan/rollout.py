@@ -2,7 +2,8 @@
 
     begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
                                                               ├ its replacement failed ─► its former welcome; the end
-                                                              └ died ─► its former welcome, RestartAsked; the end
+                                                              ├ died ─► its former welcome, RestartAsked; the end
+                                                              └ either, `alone` ─► its former welcome; slot 1: …
 
 A slot whose turn has not come keeps its former settings, also when its worker dies meanwhile.
 """
@@ -12,9 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pool.core.actions import SlotChanged, WorkerChanged
-from pool.core.events import RestartAsked, SlotPlanned
+from pool.core.events import Death, RestartAsked, SlotPlanned
 from pool.core.fleet import Fleet, SlotState
 from pool.logs import about
+from pool.plan.world import Failure
 from pool.wire.worker_messages import Welcome
 
 __all__ = ["Refused", "Rollout", "settings_of"]
@@ -33,12 +35,16 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A slot did not come up as it was `told`. `former`: as it was; `blamed`: the model that its worker has named."""
+    """A slot did not come up as it was `told`. `former`: as it was; `death`: of its worker.
+
+    `alone`: what this slot alone is to be without, so that the others need not go back with it.
+    """
 
     slot: int
     former: Welcome
     told: Welcome
-    blamed: str | None = None
+    death: Death | None = None
+    alone: Failure | None = None
 
 
 class Rollout:
@@ -50,18 +56,21 @@ class Rollout:
         welcomes: Sequence[Welcome],
         is_lost: Callable[[int], bool] = lambda slot: False,  # noqa: ARG005
         unfinished: Callable[[Collection[str]], bool] = lambda _: False,
+        alone: Callable[[Refused], Failure | None] = lambda _: None,
     ) -> None:
         """`is_lost`: whether the slot's device is gone: it has no turn, and the new settings if it ever comes up.
 
-        `unfinished`: whether jobs of these models are waited for before a slot loses them.
+        `unfinished`: whether jobs of these models are waited for before a slot loses them. `alone`: see `Refused`.
         """
         self._unfinished = unfinished
+        self._alone = alone
         self._fleet = fleet
         self._is_lost = is_lost
         self._given = list(welcomes)
         self._wanted = list(welcomes)
         self._left: list[int] = []
         self._turn: _Turn | None = None
+        self._overtaken: tuple[_Turn, Welcome] | None = None  # by another rollout, and what its worker was told
         self.again: list[int] = []
         """Slots that are about to start again, outside their turn: their last workers were told something else."""
         self._failure = ""
@@ -71,10 +80,11 @@ class Rollout:
         """What the next worker of the slot is told."""
         return self._given[slot]
 
-    def begin(self, welcomes: Sequence[Welcome], *, back: bool = False) -> list[int]:
+    def begin(self, welcomes: Sequence[Welcome], *, first: Collection[int] = (), back: bool = False) -> list[int]:
         """From now on these are wanted, by slot; returns the slots that need a new worker for it.
 
-        `back`: nothing new is wanted, so what the last rollout failed at is still to be told to people.
+        `first`: slots that come before others that gain a model. `back`: nothing new is wanted, so what the last
+        rollout failed at is still to be told to people.
         """
         self._wanted = list(welcomes)
         if not back:
@@ -93,9 +103,12 @@ class Rollout:
         # A slot that does not serve anyway may be broken for another reason: it is not to end the rollout at its start.
         # A model that moves comes to its new slot before it leaves the former one.
         gains = [bool(_names(wanted) - _names(given)) for given, wanted in zip(self._given, self._wanted, strict=True)]
-        self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not gains[number]))
+        self._left.sort(
+            key=lambda number: (slots[number].state is SlotState.FATAL, not gains[number], number not in first)
+        )
         if turn is not None and turn.slot in self._left:
             # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
+            self._overtaken = turn, self._given[turn.slot]
             self._given[turn.slot] = turn.former
             self._left.remove(turn.slot)
             self._left.insert(0, turn.slot)
@@ -113,6 +126,8 @@ class Rollout:
 
     def changed(self, change: SlotChanged | WorkerChanged) -> None:
         """A slot is in another state, or its replacement has failed."""
+        if isinstance(change, SlotChanged) and change.state is SlotState.READY:
+            self._came_up(change.slot, change.incarnation)
         turn = self._turn
         if turn is None or change.slot != turn.slot:
             return
@@ -131,16 +146,31 @@ class Rollout:
             self.again.append(turn.slot)
             self._fail(turn, change)
 
+    def _came_up(self, slot: int, incarnation: int) -> None:
+        """Where another rollout has overtaken the worker, what that was told is what the slot has now all the same."""
+        if self._overtaken is None or (slot, incarnation) != (self._overtaken[0].slot, self._overtaken[0].incarnation):
+            return
+        (_, told), self._overtaken = self._overtaken, None
+        if self._turn is not None and self._turn.slot == slot:
+            self._turn = replace(self._turn, former=told)
+        elif slot in self._left:
+            self._given[slot] = told
+        elif settings_of(told) != settings_of(self._given[slot]):
+            self.again.append(slot)
+
     def _fail(self, turn: _Turn, change: SlotChanged | WorkerChanged) -> None:
-        blamed = None if change.death is None else change.death.blamed
+        refused = Refused(turn.slot, turn.former, self._given[turn.slot], change.death)
+        self._refused = replace(refused, alone=self._alone(refused))
+        self._given[turn.slot] = turn.former
+        self._turn = None
+        if self._refused.alone is not None:
+            return
         left = f"slot{'s' * (len(self._left) > 1)} {', '.join(map(str, sorted(self._left)))}"
         kept = f", which stay in {left}" if self._left else ""
         back = f"did not start with the new settings and returns to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {change.reason}"
         log.error("%s", self._failure, extra=about("rolling_update_failed", slot=turn.slot, reason=change.reason))
-        self._refused = Refused(turn.slot, turn.former, self._given[turn.slot], blamed)
-        self._given[turn.slot] = turn.former
-        self._left, self._turn = [], None
+        self._left = []
 
     def take_refused(self) -> Refused | None:
         """With what a slot did not come up, once."""

@@ -49,7 +49,7 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False,
     if status in _OWN_WORDS and last_output:
         no_room = status is Exit.NO_ROOM
         return Death(last_output[-1], status.restartable, last_output, untouched=True, no_room=no_room, cause=cause)
-    if not status.restartable and last_output:
+    if (not status.restartable or status is Exit.LOAD_FAILED) and last_output:
         text = f"{text}: {last_output[-1]}"
     if status is not Exit.MODEL_CANNOT_LOAD or step is None or not step.model:
         loading = loading if status in _WHILE_LOADING else None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 from pool.wire.entries import model_of
 from pool.wire.sizes import span
 
-__all__ = ["doing", "has_model", "left_out", "slots_left", "slots_of", "why_not_ready"]
+__all__ = ["doing", "has_model", "is_left_out", "left_out", "slots_left", "slots_of", "why_not_ready"]
 
 
 def has_model(found: Status, model: str) -> bool:
@@ -42,6 +42,11 @@ def left_out(unloadable: Sequence[Unloadable]) -> list[str]:
         " mend it, then run `pool reload`"
         for (model, why), numbers in slots.items()
     ]
+
+
+def is_left_out(found: Status, model: str) -> bool:
+    """Whether no slot is to have it, as those that were could not load it. It comes when somebody has mended it."""
+    return not slots_of(found, model) and any(_is(model, each.model) for each in found.unloadable)
 
 
 def slots_of(found: Status, model: str | None) -> list[Slot]:

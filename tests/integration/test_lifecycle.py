@@ -92,7 +92,7 @@ def test_a_live_pool_is_not_displaced() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         second = run_command(None, "start", "--config", str(pool.config))
         assert second.returncode == 1
-        _, told = second.stderr.splitlines()  # which configuration; and nothing of slots that it would have had
+        (told,) = second.stderr.splitlines()  # nothing of a configuration and slots that it would have had
         assert f"already running at {pool.endpoint} (pid {pool.pid})" in told
         assert client.run("echo", 1.0)["x"] == 1.0
 

@@ -100,6 +100,29 @@ def test_where_the_old_worker_goes_first_a_model_that_cannot_load_costs_no_job_o
         eventually(lambda: client.status().slots[0].state == "READY")
 
 
+def test_a_further_copy_that_cannot_be_loaded_leaves_the_others_and_the_command_says_so(tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(
+        "import os\nclass Once:\n    def __init__(self, context):\n"
+        "        os.close(os.open(context.options['mark'], os.O_CREAT | os.O_EXCL))\n"
+        "    def preprocess(self, inputs, signature):\n        return inputs\n"
+    )
+    one = ONE.replace('devices = "all"', "replicas = 1")
+    keys = f'handler = "once:Once"\nhandler_path = "{tmp_path}"\nhandler_options = {{ mark = "{tmp_path / "mark"}" }}\n'
+    with pool_process(stub_config(devices='["cpu", "cpu", "cpu"]', models=one)) as pool, pool.client() as client:
+        with asked_all_the_time(pool):
+            pool.config.write_text(pool.config.read_text() + MORE + keys)
+            found = run_command(pool, "reload", "--wait")
+        assert found.returncode == 0, found.stderr
+        assert "model more could not be loaded in slot 2: " in found.stderr
+        assert "File exists" in found.stderr
+        assert [slot.models for slot in client.status().slots] == [("m",), ("more",), ()]
+        assert answers(client, "more") == 7.0
+        (tmp_path / "mark").unlink()
+        (tmp_path / "once.py").touch()
+        assert run_command(pool, "reload", "--wait").returncode == 0
+        assert [slot.models for slot in client.status().slots] == [("m",), ("more",), ("more",)]
+
+
 def test_slots_without_a_model_get_a_worker_and_lose_it_again() -> None:
     one = ONE.replace('devices = "all"', "replicas = 1")
     with pool_process(stub_config(models=one)) as pool, pool.client() as client:

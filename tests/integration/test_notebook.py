@@ -5,11 +5,9 @@ from queue import Empty
 from typing import Any
 
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 from support.processes import alive, eventually
-
-jupyter_client = pytest.importorskip("jupyter_client")
-pytest.importorskip("ipykernel")
 
 LONG_S = 60.0
 START = """
@@ -25,7 +23,7 @@ Cell = Callable[[str], tuple[dict[str, Any], str]]
 
 @pytest.fixture
 def cell() -> Iterator[Cell]:
-    manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(kernel_name="python3")
 
     def run(code: str) -> tuple[dict[str, Any], str]:
         """What the cell shows as its value, and what it writes on standard error."""

@@ -57,6 +57,16 @@ def test_one_that_serves_is_ready(pool: PoolProcess, ask: Ask) -> None:
             ask(pool.endpoint, method, "nobody")
 
 
+def test_a_model_that_could_not_be_loaded_is_not_waited_for(ask: Ask) -> None:
+    models = MODEL + '[[model]]\nname = "bad"\npath = "stub:cannot-load"\n'
+    with pool_process(stub_config(devices='["cpu"]', models=models)) as half:
+        assert ask(half.endpoint, "is_ready", "bad") is False
+        with pytest.raises(
+            errors.ModelNotFound, match=r"bad could not be loaded in slot 0: .*, then run `pool reload`"
+        ):
+            ask(half.endpoint, "wait_ready", "bad")
+
+
 def test_no_pool_is_waited_for_as_long_as_is_said(tmp_path: Path, ask: Ask) -> None:
     nowhere = f"ipc://{tmp_path}/p.sock"
     with pytest.raises(errors.PoolUnreachable):

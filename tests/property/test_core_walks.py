@@ -50,6 +50,30 @@ def test_the_core_keeps_its_promises_on_a_walk_on_which_its_policy_changes(seed:
     walk(seed, changing=True)
 
 
+@pytest.mark.parametrize(
+    ("seed", "steps", "changing"),
+    [
+        (8810024, 60, False),  # a chunk that may not be cut any more waits for what is out of it
+        (7711586, 60, False),  # two slots are free, and nobody knows yet which is the home of a model with state
+        (7712663, 250, True),  # a client is let out of a slot that was down for less than a turn
+        (7712374, 250, True),  # the version that a job wants is in a slot that was given up, not in the model's home
+        (8810320, 250, False),  # more jobs come from a chunk than it had
+        (7712423, 250, False),  # the pool ends before a chunk's deadline
+        (9300441, 250, False),  # a model's last jobs fail as it is unloaded, and its line is to be looked at
+        (9400427, 250, True),  # a slot gets its first models while jobs wait that are pinned to its device
+        (20000454, 250, False),  # jobs are pinned to a device before the model's home comes there, and after
+        (20000325, 250, True),  # the configuration asks for a proof while joined rows are out
+        (20000206, 250, True),  # and while jobs gather company
+        (9400345, 250, True),  # a worker dies with pieces of a job that are of no use any more, and with all of it
+        (9300076, 250, False),  # a model is served again that was forgotten while its worker was leaving
+        (9200954, 60, False),  # the home of a model that nobody has seen yet is kept for a suspect
+    ],
+)
+def test_walks_that_once_failed_are_right(seed: int, steps: int, changing: bool) -> None:
+    """In some of them the core was wrong; the others were mistaken in what they asked of it."""
+    run(program_of(seed, steps, changing=changing))
+
+
 def test_a_job_may_be_refused_while_its_slot_has_failed_that_is_restarted_in_the_same_turn() -> None:
     assert run(program_of(428, 60))["worker-lost"]
 

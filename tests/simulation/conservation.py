@@ -55,6 +55,11 @@ class Conservation:
             if jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
                 del table[record.line]
 
+    @property
+    def keeps_slots(self) -> bool:
+        """Whether jobs that have lost a worker wait, for which slots may be kept."""
+        return bool(self._suspects)
+
     def check(
         self,
         ready: Sequence[Seat],
@@ -85,7 +90,8 @@ class Conservation:
             return True
         rows: dict[object, int] = {}
         for record in jobs.values():
-            if not may_join(record) or now > record.arrived + longest_s + GRACE_S or record.leases:
+            alone = not may_join(record) and model not in self._loosest  # else it may gather as it began
+            if alone or now > record.arrived + longest_s + GRACE_S or record.leases:
                 return True
             key = (record.signature, record.outputs, record.form)
             rows[key] = rows.get(key, 0) + (record.rows or 1)

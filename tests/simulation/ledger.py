@@ -84,6 +84,7 @@ class Ledger:
         # In this turn, whatever they became in it: what is answered and spawned is seen after that.
         self._were_down: set[int] = set()
         self._were_ready: set[int] = set()
+        self._down_at: dict[int, float] = {}  # when each slot was down last, for however short
         self._infos: dict[str, ModelInfo] = {}
         self._unbatchable: set[tuple[str, str | None]] = set()
         self._agreed: Counter[str] = Counter()  # jobs that ran both ways, by model
@@ -116,6 +117,7 @@ class Ledger:
                 assert (each.slot, each.incarnation) not in ended, f"started and ended in one turn: {each}"
         refusal = None if self._used is None else self._refusal(seen)
         self._were_down = {each.slot for each in seen if isinstance(each, Changed) and each.state in DOWN}
+        self._down_at.update(dict.fromkeys(self._were_down, now))
         self._were_ready.clear()
         for each in seen:
             if each is not refusal:
@@ -125,6 +127,7 @@ class Ledger:
             record, full = self._asked
             assert not full or record.ended, f"{record} is taken in beyond {full}"
             self._asked = None
+            self._use(record)
         if midst:
             assert not any(isinstance(each, STARTS) for each in seen), "it was told of more than what ends a job"
             return
@@ -143,6 +146,10 @@ class Ledger:
     def retained(self) -> list[int]:
         """Ended jobs whose payload somebody still holds."""
         return [serial for serial in self._payloads if serial not in self._by_serial]
+
+    def remembers_until(self) -> float:
+        """When the last chunk is over whose members may come again; it is remembered until then, whatever ends."""
+        return max((chunk.deadline for chunk in self._unpacked.values()), default=0.0)
 
     # --- what the core is told ------------------------------------------------------------------------------------
 
@@ -172,12 +179,22 @@ class Ledger:
         chunk = self._unpacked.get((record.client, origin))
         if chunk is None or chunk.deadline <= now:
             return
-        record.place, record.deaths = chunk.place, min(1, chunk.deaths)
+        record.origin, record.place, record.deaths = chunk, chunk.place, min(1, chunk.deaths)
         record.died_in, record.no_alibi = chunk.died_in, chunk.no_alibi
         slots = {slot for *_, slot in chunk.lost_in}
         record.lost = [(0, record.rows or 0)] * bool(slots)
         record.lost_in = [(0, record.rows or 0, slot) for slot in sorted(slots)]
         record.uncut = bool(record.lost) and not self._may_join(record)
+
+    def _use(self, record: Record) -> None:
+        """It has come, or has come again as a chunk to unpack. No more jobs than a chunk had inherit from it."""
+        if (chunk := record.origin) is None:
+            return
+        name = record.client, record.number
+        if not record.ended or self._unpacked.get(name) is record:
+            chunk.left -= record.weight
+        if chunk.left <= 0 and self._unpacked.get((chunk.client, chunk.number)) is chunk:
+            del self._unpacked[chunk.client, chunk.number]
 
     def cancel_asked(self, client: bytes, job: int, member: bool) -> None:
         record = self.open.get((client, job))
@@ -212,7 +229,8 @@ class Ledger:
             del seat.runs[batch]
             seat.proven = True
             first = run.leases[0].record
-            refuted = run.joined and not self._batchable(first.model, first.signature, first.outputs)
+            name = first.model, self._signature(first.model, first.signature)
+            refuted = run.joined and (name in self._unbatchable or self._is_refuted(first.model))
             for lease, outcome in zip(run.leases[:], outcomes, strict=True):
                 if refuted and isinstance(outcome, Succeeded):
                     outcome = RowsChanged("it is known by now")
@@ -309,6 +327,7 @@ class Ledger:
         if replacement is None:
             return
         former = self._seats[change.slot]
+        former.told = ()  # it leaves, and nothing is kept for its sake
         assert not former.runs or former.lost, "who leaves holds nothing"
         self._seats[change.slot] = replacement
         if not (former.gone or former.lost):
@@ -369,10 +388,16 @@ class Ledger:
         self._release(lease)
 
     def _uncut(self) -> None:
-        """A signature is not joined any more: what was lost of its jobs runs whole."""
+        """A signature is not joined any more: what was lost of its jobs runs whole, and no more of a chunk goes out."""
         for each in self.open.values():
-            if each.lost and not self._may_join(each):
+            if self._may_join(each):
+                continue
+            if each.lost:
                 each.uncut = True
+                self._note(each)
+            elif each.weight > 1 and each.live and each.waits and not self._changed:  # else it may be joined again
+                each.changed = True
+                each.part()
                 self._note(each)
 
     def _smallest(self, run: Run) -> bool:
@@ -545,6 +570,7 @@ class Ledger:
                 assert not self._may_travel(record) or record.changed or too_large or came_again, "it may travel"
         self.unpacked += record.weight
         self._unpacked[name] = record
+        record.left = record.weight
         self._forget(record)
 
     def _may_travel(self, record: Record) -> bool:
@@ -607,13 +633,14 @@ class Ledger:
         serials = [part.payload.serial for part in run.parts if isinstance(part.payload, Payload)]
         records = [self._by_serial[serial] for serial in serials if serial in self._by_serial]
         kept = run.model in self._infos and self._infos[run.model].stateful
-        self._turns.check(seat, records, self._conservation.holds, self._at_home, kept=kept)
+        self._turns.check(seat, records, self._conservation.holds, self._is_home, kept=kept)
 
     def _lease(self, run: Sent, part: Piece, record: Record, batchable: bool, now: float) -> Lease:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
             slot = int(str(record.device).removeprefix("slot:"))
-            assert self._states[slot] is not SlotState.READY or not self._has(record, slot)
+            gone = self._down_at.get(slot, -1.0) >= record.arrived or self._states[slot] is not SlotState.READY
+            assert gone or not self._has(record, slot)
             self._let_out(record)
         self._check_place(record, run, now)
         start, stop = part.start, part.stop
@@ -672,8 +699,14 @@ class Ledger:
             slots = [slot for slot, plan in enumerate(self._plans) if model in plan.models]
             ready = [self._seats[slot] for slot in slots if self._states[slot] is SlotState.READY]
             drains = any(self._states[slot] is SlotState.DRAINING for slot in slots)  # it may be the home all the same
-            return not drains and all(each.free > 0 and not each.exclusive for each in ready)
+            kept = self._conservation.keeps_slots  # the home may be one that is kept for suspects
+            return not (drains or kept) and all(each.free > 0 and not each.exclusive for each in ready)
         return seat is home or (device is not None and device not in self._plans[home.slot].names)
+
+    def _is_home(self, line: Line, seat: Seat) -> bool:
+        """Whether the line's jobs may certainly run just here. Of several free slots, the home may be any."""
+        writes = line[0] in self._infos and self._infos[line[0]].stateful
+        return self._at_home(line, seat) and not (writes and self._home(line[0]) is None)
 
     def _check_other_slot(self, record: Record, start: int, stop: int, slot: int) -> None:
         """What has died twice in a slot is tried in another one, while there is one, or where the slot works."""

@@ -132,6 +132,8 @@ class Record:
     weight: int = 1
     size_bytes: int = 0
     place: int = 0  # of its client's jobs, those with smaller ones go first
+    origin: Record | None = None  # the chunk that it was in
+    left: int = 0  # of a chunk that is unpacked: how many of its jobs have not come again
     dropped: bool = False  # a member of it was cancelled
     changed: bool = False  # its rows are not to run together any more
     priority: int = 0

@@ -53,7 +53,7 @@ class Turns:
         seat: Seat,
         records: Sequence[Record],
         holds: Callable[[Seat, Line], bool],
-        at_home: Callable[[Line, Seat], bool],
+        is_home: Callable[[Line, Seat], bool],
         *,
         kept: bool,
     ) -> None:
@@ -67,7 +67,7 @@ class Turns:
         for line, priorities in self._priorities.items():
             if line[0] in self._waits or (kept and line[0] == model):
                 continue  # what is kept to one worker is moved there job by job, and an idle lane takes the first
-            if max(priorities) > highest and holds(seat, line) and at_home(line, seat):
+            if max(priorities) > highest and holds(seat, line) and is_home(line, seat):
                 highest, where = max(priorities), line
         if led < highest:
             assert self._since[seat.slot] >= ELDEST_EVERY, f"priority {led} goes before {highest} of {where}: {records}"

@@ -40,8 +40,9 @@ def settings(folder: Path, *models: dict[str, Any], devices: object = (0, 1), **
 class House:
     """`file`: what a reload reads. `lost`: devices that are gone. `broken`: (slot, model) that does not come up there.
 
-    `killed`: (slot, model), in whose load the worker is killed. `broken_numbers`, `broken_models`: versions and paths
-    that come up nowhere. `crashing`: slots whose next workers die and say nothing, while another one serves there.
+    `killed`: (slot, model), in whose load the worker is killed; `hanging`: in whose load it does nothing any more.
+    `broken_numbers`, `broken_models`: versions and paths that come up nowhere. `crashing`: slots whose next workers die
+    and say nothing, while another one serves there.
     `held`: slots whose workers say nothing until they are let go.
     `stateful`: models of which workers say that they keep state.
     What clients are told is in `replies`, and of their jobs in `failed`.
@@ -52,6 +53,7 @@ class House:
         self.lost: set[str] = set()
         self.broken: set[tuple[int, str]] = set()
         self.killed: set[tuple[int, str]] = set()
+        self.hanging: set[tuple[int, str]] = set()
         self.broken_numbers: set[int] = set()
         self.broken_models: set[str] = set()
         self.crashing: set[int] = set()
@@ -218,6 +220,8 @@ class House:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"
                 self.feed(told.WorkerExited(*key, told.Death(text, restartable=False, blamed=bad, unloadable=True)))
                 return
+            if self._hangs_at(*key) is not None:
+                return
             infos = tuple(
                 replace(model_info(each.name), version=each.version, stateful=each.name in self.stateful)
                 for each in models
@@ -225,6 +229,10 @@ class House:
             self.feed(replace(step, models=infos))
         else:
             self.feed(step)
+
+    def _hangs_at(self, slot: int, incarnation: int) -> str | None:
+        models = self._told[(slot, incarnation)].models if (slot, incarnation) in self._told else ()
+        return next((each.name for each in models if (slot, each.name) in self.hanging), None)
 
     def _do(self, action: Did) -> None:
         match action:
@@ -235,6 +243,9 @@ class House:
                 self._todo.append(told.WorkerReady(slot, incarnation, 1, ()))
             case do.HoldWorker(slot, incarnation):
                 self._told[(slot, incarnation)] = self.reconciler.welcome(slot)
+            case do.KillWorker(slot, incarnation) if (name := self._hangs_at(slot, incarnation)) is not None:
+                death = told.Death("SIGKILL", restartable=True, loading=name, blamed=name)
+                self._todo.append(told.WorkerExited(slot, incarnation, death))
             case do.StopWorker(slot, incarnation) | do.KillWorker(slot, incarnation):
                 self._todo = deque(step for step in self._todo if (step.slot, step.incarnation) != (slot, incarnation))
                 self._todo.append(told.WorkerExited(slot, incarnation, told.Death("exited", restartable=True)))

@@ -294,7 +294,9 @@ def test_check_shows_the_workers_that_share_a_device_and_what_is_different_in_th
     assert [(slot["label"], slot["models"]) for slot in found["slots"]] == [("gpu:0", ["a"])] * 2 + [
         ("gpu:0", ["b"])
     ] * 2
-    assert [slot["tensorflow"]["per_process_gpu_memory_fraction"] for slot in found["slots"]] == [0.25, 0.25, 0.0, 0.0]
+    fractions = [slot["tensorflow"]["per_process_gpu_memory_fraction"] for slot in found["slots"]]
+    assert fractions == [0.25, 0.25, "unlimited", "unlimited"], "in the words of the file"
+    assert {slot["tensorflow"]["intra_op_parallelism_threads"] for slot in found["slots"]} == {"auto"}
     _, out, _ = pool("check", "--config", path)
     assert "per_process_gpu_memory_fraction = 0.25" in out
     assert "jit = true" in out

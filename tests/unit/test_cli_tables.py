@@ -208,7 +208,7 @@ def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(FakeClient, "answer", LOADS)
     lines = shown(status).splitlines()
     heading = next(number for number, line in enumerate(lines) if line.startswith("MODEL "))
-    headings = "MODEL QUEUED RUNNING JOBS/S ERRORS P50 P99 DEVICE TIME SIZE MAX BATCH TAKES"
+    headings = "MODEL QUEUED RUNNING JOBS/S ERRORS P50 P99 DEVICE TIME JOBS' SIZE MAX BATCH TAKES"
     assert " ".join(lines[heading].split()) == headings
     told = "m 2 1 1.80 0 ≤ 32.8 ms ≤ 1.05 s 1.12 s 5.0 MiB 16 1 row 4.20 ms, 8 rows 21.30 ms"
     assert " ".join(lines[heading + 1].split()) == told

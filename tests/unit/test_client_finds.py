@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pool import Client, errors
-from pool.endpoint import endpoints
+from pool.endpoint import EndpointLock, endpoints
 from support.asked import Asked
 from support.fake_pool import FakePool
 from support.processes import eventually
@@ -106,6 +106,20 @@ def test_one_that_listens_and_does_not_answer_is_told_from_none(places: tuple[st
         with Client(connect_timeout=0.25) as client, pytest.raises(errors.PoolUnreachable) as caught:
             client.run("m", 1.0)
     assert f"no pool answers at {places[0]} (no answer) (waited" in str(caught.value)
+
+
+@pytest.mark.usefixtures("start")
+def test_a_pool_that_lives_and_does_not_answer_is_told_from_none(places: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "own" / "p.sock"
+    lock = EndpointLock(path)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen(1)
+        with Client(connect_timeout=0.25) as client, pytest.raises(errors.PoolUnreachable) as caught:
+            client.run("m", 1.0)
+    lock.release()
+    told = f"the pool at {places[0]} does not answer (waited 0.25 s): its process (pid {os.getpid()}) lives"
+    assert str(caught.value).startswith(told)
 
 
 def test_a_name_stands_for_both_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

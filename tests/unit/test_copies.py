@@ -68,6 +68,18 @@ def test_of_models_with_as_many_copies_the_largest_has_the_next_one() -> None:
     assert planned([copied("a", 1), copied("b", 6)], gpus(8, 8, 8)) == {"a": (1,), "b": (0, 2)}
 
 
+def test_of_models_that_are_alike_the_names_decide_and_not_their_order_in_the_file() -> None:
+    placed = [["a"], ["b"], []]
+    assert fill([copied("b"), copied("a")], placed, gpus(8, 8, 8)) == {"a": (0, 2), "b": (1,)}
+
+
+def test_a_place_that_a_model_of_a_number_had_is_not_wanted_again() -> None:
+    models = [number("n", 1), copied("a"), copied("b")]
+    placed = [["n"], ["a"], ["b"], [], []]
+    found = fill(models, placed, gpus(*[8] * 5), {"n": (0, 3)})
+    assert found == {"n": (0,), "a": (1, 3), "b": (2, 4)}
+
+
 def test_what_fits_nowhere_leaves_a_device_empty() -> None:
     assert planned([copied("a", 6)], gpus(8, 4, 8)) == {"a": (0, 2)}
     assert planned([copied("a", 6), copied("b", 3)], gpus(8, 4, 8)) == {"a": (0,), "b": (2, 1)}

@@ -1,6 +1,8 @@
 """What becomes of further copies while a pool serves: they give way, and they fill what is empty."""
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from pool.core.fleet import SlotState
 from support.processes import eventually
@@ -135,3 +137,94 @@ def test_a_copy_gives_way_to_a_new_version_that_has_no_other_room(tmp_path: Path
         return pool.served() == [{"m@1"}, {"m@2"}]
 
     eventually(has_come)
+
+
+A: dict[str, object] = {"name": "a", "devices": [0], "device_memory": "1GiB"}
+NEW: dict[str, object] = {"name": "b", "device_memory": "12GiB"}  # there is no room for it beside another
+
+
+def comes(
+    folder: Path,
+    *more: dict[str, object],
+    broken: Collection[int] = (),
+    killed: Collection[int] = (),
+    devices: tuple[int, ...] = (0, 1, 2),
+) -> House:
+    """Beside `a`, which is on the first device, other models come with a reload."""
+    pool = House(settings(folder, A, devices=devices))
+    pool.settle()
+    pool.broken |= {(slot, "b") for slot in broken}
+    pool.killed |= {(slot, "b") for slot in killed}
+    pool.file = settings(folder, A, *more, devices=devices)
+    pool.ask(1)
+    pool.settle()
+    return pool
+
+
+def left_out(pool: House) -> list[tuple[str, int, str]]:
+    told: Any = pool.reconciler.status()["unloadable"]
+    return [(each["model"], each["slot"], each["why"]) for each in told]
+
+
+def test_a_further_copy_of_a_new_model_that_cannot_be_loaded_leaves_the_others(tmp_path: Path) -> None:
+    pool = comes(tmp_path, NEW, broken={2}, devices=(0, 1, 2, 3))
+    assert pool.served() == [{"a"}, {"b"}, set(), {"b"}], "the next one comes, too"
+    assert (left_out(pool), pool.failure()) == ([("b", 2, "it is broken")], "")
+    assert pool.plan.copies()[1]["why"] == "it could not be loaded in slot 2"
+    before = [slot.worker.incarnation for slot in pool.machine.fleet.slots]
+    pool.ask(2)
+    pool.settle()
+    assert pool.replies[2] == {"changes": [], "slots": []}, "it is not tried again"
+    assert before == [slot.worker.incarnation for slot in pool.machine.fleet.slots]
+
+
+def test_so_it_is_with_a_model_that_is_loaded_by_hand_and_a_load_tries_again(tmp_path: Path) -> None:
+    pool = comes(tmp_path)
+    pool.broken.add((2, "b"))
+    pool.ask(2, "load", '["b", "stub:echo"]')
+    pool.settle()
+    assert (pool.served(), pool.failure()) == ([{"a"}, {"b"}, set()], "")
+    pool.broken.clear()
+    pool.ask(3, "load", '["b", "stub:echo"]')
+    pool.settle()
+    assert (pool.served(), left_out(pool)) == ([{"a"}, {"b"}, {"b"}], [])
+
+
+def test_a_further_copy_in_whose_load_the_worker_is_killed_is_left_out_at_once(tmp_path: Path) -> None:
+    pool = comes(tmp_path, NEW, killed={2})
+    assert (pool.served(), left_out(pool)) == ([{"a"}, {"b"}, set()], [("b", 2, "SIGKILL")])
+
+
+def test_where_the_first_copy_cannot_be_loaded_no_further_one_is_tried(tmp_path: Path) -> None:
+    pool = comes(tmp_path, NEW, broken={1, 2})
+    assert (pool.served(), left_out(pool)) == ([{"a"}, set(), set()], [])
+    assert "slot 1" in pool.failure()
+    assert pool.machine.fleet.slots[2].worker.incarnation == 0
+
+
+def test_the_first_copy_comes_before_further_ones_wherever_it_is(tmp_path: Path) -> None:
+    """It has the largest device, so it may fit only there."""
+    pool = comes(tmp_path, NEW, broken={1}, devices=(0, 1, 4))
+    assert pool.plan.homes["b"].devices == (2, 1)
+    assert (pool.served(), left_out(pool)) == ([{"a"}, set(), {"b"}], [("b", 1, "it is broken")])
+
+
+def test_a_number_of_copies_is_a_number(tmp_path: Path) -> None:
+    pool = comes(tmp_path, {**NEW, "replicas": 2}, broken={2})
+    assert (pool.served(), left_out(pool)) == ([{"a"}, set(), set()], [])
+    assert "slot 2" in pool.failure()
+
+
+def test_a_model_that_is_served_already_changes_in_all_its_copies_or_in_none(tmp_path: Path) -> None:
+    pool = comes(tmp_path, NEW)
+    pool.broken.add((2, "b"))
+    pool.file = settings(tmp_path, A, {**NEW, "path": "stub:rows"}, devices=(0, 1, 2))
+    pool.ask(2)
+    pool.settle()
+    assert "slot 2" in pool.failure()
+    assert {each.path for each in pool.plan.models if each.name == "b"} == {"stub:echo"}
+
+
+def test_of_two_new_models_the_other_one_is_not_held_up(tmp_path: Path) -> None:
+    pool = comes(tmp_path, NEW, {"name": "c", "device_memory": "1GiB", "replicas": "all"}, broken={2})
+    assert pool.served() == [{"a", "c"}, {"b", "c"}, {"c"}]

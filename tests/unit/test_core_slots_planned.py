@@ -106,6 +106,32 @@ def test_a_model_goes_with_the_suspects_of_it_that_no_slot_will_run() -> None:
     assert driver.run_of(3), "and the others go on"
 
 
+def test_a_model_goes_with_a_batch_of_it_that_was_to_be_split() -> None:
+    """Its halves wait for a lane, and in the same moment the last worker goes that has their model."""
+    driver = Driver(["m", "old"], replacement="always").serve()
+    for _ in range(3):
+        driver.submit("old", rows=1)
+    driver.done(driver.run_of(1))
+    joined = driver.run_of(2)
+    assert len(joined.parts) == 2
+    plan(driver, 0, "m")
+    follow(driver, 0, "m")
+    driver.spoil(joined, Fault.MODEL_FAILED)
+    assert driver.fault(2) is driver.fault(3) is Fault.MODEL_NOT_FOUND
+    assert list(driver.machine.backlog.models) == ["m"]
+    driver.submit("m")
+    assert driver.run_of(4), "and the others go on"
+
+
+def test_a_slot_that_gets_its_first_models_takes_what_is_pinned_to_its_device() -> None:
+    driver = Driver(["m"], [], replacement="off").serve()  # both sit on gpu:0
+    driver.die(0)
+    driver.submit("m", device="gpu:0")
+    plan(driver, 1, "m")
+    driver.up(1)
+    assert driver.run_of(1).slot == 1
+
+
 def test_a_model_that_goes_here_and_stays_there_loses_no_job() -> None:
     driver = Driver(["m", "old"], ["m", "old"], replacement="always").serve()
     for _ in range(4):

@@ -153,7 +153,7 @@ def test_who_names_a_device_gets_its_own_variables_and_the_homes_where_it_is_the
     driver.done(driver.run_of(1))
     driver.pass_time(5.0)
     driver.up(0)
-    assert slots_of(driver) == [2, 0], "what was pinned there waits for it"
+    assert slots_of(driver) == [2, 1], "what was pinned there goes to the new home, as what is pinned there later does"
 
 
 def test_jobs_that_name_a_device_keep_their_order_when_no_other_slot_has_the_model_any_more() -> None:

@@ -330,12 +330,12 @@ def test_a_mig_instance_is_taken_by_its_uuid() -> None:
 
 def test_slots_that_a_model_names() -> None:
     devices, _ = resolve_devices((2, "cpu", (0, 1), "cpu"), alike(4), {})
-    assert pinned_slots((2,), devices) == (0,)
-    assert pinned_slots(("GPU-22", "cpu"), devices) == (0, 1, 3)
-    assert pinned_slots(((1, "GPU-00"),), devices) == (2,)
+    assert pinned_slots("m", (2,), devices) == (0,)
+    assert pinned_slots("m", ("GPU-22", "cpu"), devices) == (0, 1, 3)
+    assert pinned_slots("m", ((1, "GPU-00"),), devices) == (2,)
     for absent in (0, 3, "GPU-00", (0, 2), "MIG-1"):
-        with pytest.raises(InvalidConfig, match=r"its slots are gpu:2, cpu:0, gpu:0\+1, cpu:1"):
-            pinned_slots((absent,), devices)
+        with pytest.raises(InvalidConfig, match=r"^model m: .*its slots are gpu:2, cpu:0, gpu:0\+1, cpu:1"):
+            pinned_slots("m", (absent,), devices)
 
 
 # --- MIG

@@ -32,7 +32,8 @@ def planned(folder: Path, versions: object = (1, 3)) -> Plan:
 
 
 def refused(made: Plan, former: Welcome, blamed: str | None) -> Refused:
-    return Refused(0, former, made.welcome(0), blamed)
+    death = Death("exit status 74", restartable=False, blamed=blamed)
+    return Refused(0, former, made.welcome(0), death)
 
 
 def less(welcome: Welcome, name: str) -> Welcome:

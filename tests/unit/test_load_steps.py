@@ -62,3 +62,9 @@ def test_a_worker_that_ends_while_it_loads_is_known_to_have_been_at_that_model(
     returncode: int, by_us: bool, step: LoadStep, loading: str | None
 ) -> None:
     assert death_of(returncode, (), by_us, step).loading == loading
+
+
+def test_a_load_that_failed_for_now_says_why() -> None:
+    death = death_of(Exit.LOAD_FAILED, ("loading m", "model m: out of memory"), step=MODEL)
+    assert death.text == "exit status 75 LOAD_FAILED: model m: out of memory"
+    assert (death.restartable, death.loading) == (True, "m@3")

@@ -85,8 +85,20 @@ def why_without(house: House) -> dict[tuple[str, int], str]:
 def test_a_model_in_whose_load_the_worker_is_killed_again_and_again_is_left_out(tmp_path: Path) -> None:
     house = killed(settings(tmp_path, *map(small, "abx"), devices=[0]), (0, "x"))
     assert (house.served(), house.ready, house.ended) == ([{"a", "b"}], 1, False)
-    assert why_without(house) == {("x", 0): "SIGKILL while it was loaded, 3 times in a row"}
+    assert why_without(house) == {("x", 0): "SIGKILL, 3 times in a row while it was loaded"}
     assert workers(house) == [4], "three tries"
+
+
+def test_a_model_whose_load_hangs_again_and_again_is_left_out(tmp_path: Path) -> None:
+    models = [small(name, path="stub:echo", devices=[0]) for name in "abx"]
+    health = {"silent_after": "9999s", "load_timeout": "5s", "import_timeout": "5s"}
+    house = House(parse_settings({"pool": {"devices": [0]}, "model": models, "health": health}, "f.toml", tmp_path))
+    house.hanging.add((0, "x"))
+    eventually(lambda: bool(house.turn() or house.ready))
+    assert (house.served(), house.ended, workers(house)) == ([{"a", "b"}], False, [4])
+    (why,) = why_without(house).values()
+    assert why.startswith("killed by the pool because it was still")
+    assert why.endswith(", 3 times in a row while it was loaded")
 
 
 @pytest.mark.parametrize("intensity", [0, 1])

@@ -17,8 +17,9 @@ class _Walk:
         self.rng = rng = random.Random(seed)
         self.folder = folder
         self.written = 0
-        self.sections = {name: self._section(name) for name in "abcdef"[: rng.randint(2, 6)]}
+        self.sections = {name: self._section(name) for name in "abcdef"[: rng.randint(1, 6)]}
         self.pool = {"ready": rng.choice(["all", "any"]), "workers_per_device": rng.choice([1, 1, 2]), "watch": "off"}
+        self.pool["devices"] = rng.choice([(0, 1), (0, 1, 2, 3)])
         self.house = House(settings(folder, *self.sections.values(), **self.pool))
         self.slots = range(len(self.house.machine.fleet.slots))
         self.house.broken = {(slot, name) for slot in self.slots for name in self.sections if rng.random() < 0.3}
@@ -43,7 +44,21 @@ class _Walk:
         house, rng = self.house, self.rng
         name, slot = rng.choice(sorted(self.sections)), rng.choice(self.slots)
         match rng.choice(
-            ("turn", "settle", "mend", "break", "load", "restart", "hold", "free", "key", "lose", "back", *CRASHES)
+            (
+                "turn",
+                "settle",
+                "mend",
+                "break",
+                "load",
+                "come",
+                "restart",
+                "hold",
+                "free",
+                "key",
+                "lose",
+                "back",
+                *CRASHES,
+            )
         ):
             case "turn":
                 house.turn()
@@ -61,6 +76,11 @@ class _Walk:
                 house.killed.clear()
             case "load":
                 house.ask(2, "load", f'["{name}", "{self.sections[name]["path"]}"]')
+            case "come":
+                new = rng.choice("xyz")
+                self.sections.setdefault(new, self._section(new))
+                house.broken |= {(each, new) for each in self.slots if rng.random() < 0.3}
+                self.read()
             case "restart":
                 house.restart(slot)
             case "hold":

@@ -88,6 +88,9 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
             return
         assert {"m", "b"} <= house.plan.settled.keys()
     house.held.clear()
+    house.settle()
+    if house.ended:
+        return
     mend(house)
     house.settle()
     assert set(house.replies) == set(range(1, asked + 1))

@@ -294,6 +294,24 @@ def test_a_reload_in_the_midst_has_another_replacement_come(beside: Slots) -> No
     assert beside.roll.welcome(0) is OLD, "what has never served is nothing to go back to"
 
 
+def test_one_that_comes_up_as_it_is_overtaken_is_what_the_next_goes_back_to(beside: Slots) -> None:
+    """It was READY before anybody could ask for another one, and has served."""
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.roll.begin(everywhere(NEWER))
+    beside.feed(told.WorkerReady(0, 2, 1, (ModelInfo("m", "stub:m", {}, False),)))
+    beside.feed(told.WorkerExited(0, 1, told.Death("exit status 0", True)))
+    assert (beside.state(0), beside.incarnation(0)) == (SlotState.READY, 2)
+    assert beside.turn() == [0]
+    gets_ready(beside, 0, incarnation=3, warm=False)
+    assert beside.given[0] is NEWER
+    beside.feed(told.WorkerExited(0, 3, DIED))
+    assert (beside.state(0), beside.incarnation(0)) == (SlotState.READY, 2)
+    assert beside.roll.welcome(0) is NEW
+    assert beside.roll.begin(everywhere(OLD)) == [0], "it has the settings in between"
+
+
 def test_the_settings_of_before_taken_back_in_the_midst(beside: Slots) -> None:
     beside.roll.begin(everywhere(NEW))
     beside.turn()
@@ -317,7 +335,7 @@ def test_a_version_that_did_not_come_up_is_told_once(beside: Slots) -> None:
     assert beside.roll.is_under_way
     beside.feed(told.WorkerExited(0, 2, DIED))
     refused = beside.roll.take_refused()
-    assert refused == Refused(0, OLD, versioned(1))
+    assert refused == Refused(0, OLD, versioned(1), DIED)
     assert beside.roll.take_refused() is None
     assert not beside.roll.is_under_way
 
@@ -327,7 +345,7 @@ def test_settings_that_did_not_come_up_are_no_version(beside: Slots) -> None:
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused(0, OLD, NEW)
+    assert beside.roll.take_refused() == Refused(0, OLD, NEW, DIED)
 
 
 def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Slots) -> None:
@@ -339,7 +357,7 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Slots) -> None:
     beside.feed(told.RestartAsked(0))
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused(0, OLD, more)
+    assert beside.roll.take_refused() == Refused(0, OLD, more, DIED)
     assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
     assert beside.roll.begin(everywhere(OLD), back=True) == []
     assert beside.roll.status()["failure"] != ""

@@ -189,5 +189,5 @@ class Outside:
         assert not self.body.workers
         assert ledger.arrived == ledger.answered + ledger.cancelled + ledger.unpacked, "a job without an answer"
         assert ledger.retained() == []
-        self.body.pass_time(self.core.policy.longest_stop_s)
+        self.body.pass_time(max(self.core.policy.longest_stop_s, ledger.remembers_until() - self.body.now))
         assert self.core.next_deadline() is None, "the core waits for something though all is over"

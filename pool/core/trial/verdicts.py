@@ -122,9 +122,9 @@ class Trial:
             cause = Cause.DIED_ALONE if alone else Cause.DIED_SHARED
             again = []
             for part in batch.parts:
-                if part.job not in counted:
+                if part.job not in counted and (part.wanted or part.job.parting is not None):
                     counted.add(part.job)
-                    part.job.deaths += part.wanted or part.job.parting is not None
+                    part.job.deaths += 1
                     if part.job.weight > 1:
                         part.job.died_in, part.job.loss = (*part.job.died_in, slot.number), loss
                         if not gone and part.job.state not in FINISHED:
