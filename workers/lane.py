@@ -14,9 +14,10 @@ from typing import Any
 
 import zmq
 
+from pool.wire.batches import said_once
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
-from pool.wire.worker_messages import Done, Run, WelcomeLane, done
+from pool.wire.worker_messages import Done, Run, WelcomeLane
 from workers.backend import ProcessUnusable
 from workers.connection import Connection
 from workers.environment import Assignment
@@ -143,10 +144,8 @@ class Lane(threading.Thread):
         # Before the answer leaves: with it the pool counts the lane as idle again.
         self._progress.running[self._number] = None
         run_s, fetch_s = finished.ended - finished.began, time.monotonic() - finished.ended
-        if finished.failures:
-            answer = done(run.batch, finished.outcomes, run_s, fetch_s)
-        else:
-            answer = Done(run.batch, finished.frames, (), run_s, fetch_s)
+        failures = said_once(finished.failures) if finished.failures else ()
+        answer = Done(run.batch, finished.frames, failures, run_s, fetch_s)
         connection.send(answer, finished.payload)
         if checks.waits or finished.sample is not None:
             checks.served(finished.sample, self._known.most_rows(run.model))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
 from pool.wire.lent import ALIGNED
+from pool.wire.outcomes import Failed, Failure, Spoiled
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartFailed, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import Run
 from workers.batch import join, whole
 from workers.calls import Call, Calls
 from workers.independence import Sampler
@@ -22,9 +23,8 @@ from workers.memory import BatchMemory
 from workers.raised import fault_of
 from workers.shared_memory import SharedMemory
 
-__all__ = ["Failure", "Parts", "joined_halves", "read_parts"]
+__all__ = ["Parts", "joined_halves", "read_parts"]
 
-Failure = PartFailed | PartSpoiled | RowsDiffer
 
 _WHOLE, _UNCOUNTED = (None,), (0,)  # the rows of a lone part that has none
 
@@ -84,7 +84,7 @@ def read_parts(
     each, left = divmod(len(buffers), number)
     if left:  # whose frames are amiss cannot be told, so they must come one by one
         text = f"the batch cannot be read: {len(buffers)} buffers for {number} parts"
-        failures.update(dict.fromkeys(range(number), PartSpoiled(Fault.INVALID_INPUT, text)))
+        failures.update(dict.fromkeys(range(number), Spoiled(Fault.INVALID_INPUT, text)))
         return None
     table = bytes(frames[0])
     calls: dict[int | None, Call] = {}
@@ -203,7 +203,7 @@ def _one_by_one(
 
 def _fail(run: Run, positions: Iterable[int], error: Exception, failures: dict[int, Failure]) -> None:
     """Each by its own fault."""
-    failures.update(dict.fromkeys(positions, PartFailed(*fault_of(run.model, error))))
+    failures.update(dict.fromkeys(positions, Failed(*fault_of(run.model, error))))
 
 
 def joined_halves(frames: Sequence[Buffer], halves: Sequence[int]) -> Sequence[Buffer]:

@@ -1,4 +1,4 @@
-"""What `pool doctor` starts in a worker's place: `python -m workers.tf.probe ORDER`, or `workers.stub.probe`.
+"""What `pool doctor` starts in a worker's place: `python -m workers.tf.probe ORDER`.
 
 order ─► waits for the memory of its GPUs, as a worker does ─► imports the library, computes ─► answer ─► is killed
 """

@@ -15,10 +15,11 @@ import numpy as np
 
 from pool.wire.faults import Fault
 from pool.wire.lent import AnswerSpace
+from pool.wire.outcomes import Failed, Failure, RowsChanged, Spoiled
 from pool.wire.packing import SMALL_BYTES, AnswerMemory, pack_answer, pack_answers
 from pool.wire.signatures import PLACEMENT, REPORT, Refused
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, Remark, RowsDiffer, Run
+from pool.wire.worker_messages import Remark, Run
 from workers.backend import Model, ProcessUnusable
 from workers.batch import following, own, rows_differ
 from workers.calls import Call, Calls
@@ -27,7 +28,7 @@ from workers.handled import HandledModel, PartError
 from workers.independence import Sample, Sampler
 from workers.inputs import Buffer
 from workers.memory import BatchMemory
-from workers.parts import Failure, Parts, read_parts
+from workers.parts import Parts, read_parts
 from workers.raised import fault_of
 from workers.sessions import Sessions
 from workers.shared_memory import SharedMemory
@@ -50,12 +51,6 @@ class Finished:
     ended: float
     sample: Sample | None
     """Rows to be compared when it is answered."""
-
-    @property
-    def outcomes(self) -> tuple[PartOutcome, ...]:
-        """One a part."""
-        failures = iter(self.failures)
-        return tuple([PartDone(frames) if frames else next(failures) for frames in self.frames])
 
 
 class Runner:
@@ -108,11 +103,11 @@ class Runner:
                 answers = self._answers(run, parts, fetched)
             else:
                 where = f"model {run.model}, signature {parts.call.signature}"
-                failures.update(dict.fromkeys(parts.positions, RowsDiffer(f"{where}: {amiss}")))
+                failures.update(dict.fromkeys(parts.positions, RowsChanged(f"{where}: {amiss}")))
         except ProcessUnusable:
             raise
         except Exception as error:
-            failure = PartFailed if len(parts.positions) == 1 else PartSpoiled
+            failure = Failed if len(parts.positions) == 1 else Spoiled
             failures.update(dict.fromkeys(parts.positions, failure(*fault_of(run.model, error))))
             answers = []
         return _finished(run, answers, failures, began, ended, sample)
@@ -197,10 +192,10 @@ class Runner:
         answers = []
         for position, rows, each in zip(parts.positions, parts.rows, found, strict=True):
             if isinstance(each, PartError):
-                failure = PartSpoiled if each.shared else PartFailed
+                failure = Spoiled if each.shared else Failed
                 failures[position] = failure(*fault_of(run.model, each.error))
             elif run.by_rows and (amiss := rows_differ(each, rows)) is not None:
-                failures[position] = RowsDiffer(f"model {run.model}, signature {call.signature}: {amiss}")
+                failures[position] = RowsChanged(f"model {run.model}, signature {call.signature}: {amiss}")
             else:
                 self._declared[run.model].check(call.signature, each)
                 answers.append(pack_answer(each, self._space(run.spaces[position]) if run.spaces else None))

@@ -40,10 +40,7 @@ class Questions(ABC):
 
     def metrics(self) -> "Metrics":
         """What `pool metrics` shows: the status, and all that was counted since the pool's start."""
-        return self._metrics(math.inf)
-
-    def _metrics(self, within_s: float) -> "Metrics":
-        found: Metrics = self._ask(_records().Metrics, "metrics", within_s=within_s)
+        found: Metrics = self._ask(_records().Metrics, "metrics")
         return found
 
     def models(self) -> "tuple[Model, ...]":

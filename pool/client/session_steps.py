@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 from pool.client.fetches import Fetches, flat_feeds
 from pool.client.private_session import PrivateSession
 from pool.client.request import RunOptions
-from pool.client.run_options import run_options
 from pool.client.session_calls import Answer, InvalidValue, SessionCall, SessionCalls
 from pool.errors import PoolError
 from pool.wire import session_runs as wire
 
-__all__ = ["SessionSteps", "Steps", "awaited", "waited"]
+__all__ = ["SessionSteps", "Steps", "awaited", "run_options", "waited"]
 
 MOST_WRITERS = 1024
+MOST_TRACED = 3  # FULL_TRACE
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[SessionCall, Answer, T]
@@ -109,22 +109,6 @@ class SessionSteps:
         return answer
 
 
-def waited(steps: Steps[T], ask: Callable[[SessionCall], Answer]) -> T:
-    """Goes through the steps in this thread."""
-    resume: Callable[[], SessionCall] = partial(next, steps)
-    while True:
-        try:
-            call = resume()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # it is the generator's
-        try:
-            answer = ask(call)
-        except PoolError as error:
-            resume = partial(steps.throw, error)
-        else:
-            resume = partial(steps.send, answer)
-
-
 async def awaited(steps: Steps[T], ask: Callable[[SessionCall], Awaitable[Answer]]) -> T:
     """Goes through the steps in this task."""
     resume: Callable[[], SessionCall] = partial(next, steps)
@@ -132,10 +116,51 @@ async def awaited(steps: Steps[T], ask: Callable[[SessionCall], Awaitable[Answer
         try:
             call = resume()
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # as above
+            return end.value  # type: ignore[no-any-return]  # it is the generator's
         try:
             answer = await ask(call)
         except PoolError as error:
             resume = partial(steps.throw, error)
         else:
             resume = partial(steps.send, answer)
+
+
+def waited(steps: Steps[T], ask: Callable[[SessionCall], Answer]) -> T:
+    """Goes through the steps in this thread."""
+
+    async def asked(call: SessionCall) -> Answer:
+        return ask(call)
+
+    try:
+        awaited(steps, asked).send(None)  # nothing in it is ever waited for, so it runs to its end
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # as above
+    raise AssertionError("it waited")
+
+
+def run_options(options: object) -> tuple[float | None, int]:
+    """The timeout in seconds, None where none is set, and the trace level.
+
+    `options` is None, an object with the attributes of `tf.RunOptions`, or a mapping of them. Raises `TypeError` for
+    anything else, and `ValueError` for what is no time and no level.
+    """
+    if options is None:
+        return None, 0
+    if isinstance(options, Mapping):
+        unknown = options.keys() - {"timeout_in_ms", "trace_level"}
+        if unknown:
+            raise ValueError(
+                f"options has {sorted(map(str, unknown))}; only timeout_in_ms and trace_level are supported"
+            )
+        timeout_ms, level = options.get("timeout_in_ms", 0), options.get("trace_level", 0)
+    elif hasattr(options, "timeout_in_ms") or hasattr(options, "trace_level"):
+        timeout_ms, level = getattr(options, "timeout_in_ms", 0), getattr(options, "trace_level", 0)
+    else:
+        raise TypeError(
+            f"`options` must be like tf.RunOptions or a mapping, not the {type(options).__name__} {options}"
+        )
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+        raise ValueError(f"timeout_in_ms is {timeout_ms!r}; give milliseconds, or 0 for none")
+    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= MOST_TRACED:
+        raise ValueError(f"trace_level is {level!r}; give a number from 0 to {MOST_TRACED}")
+    return (timeout_ms / 1000 if timeout_ms else None), level

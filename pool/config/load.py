@@ -8,6 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,9 +17,9 @@ from pool.config.mistakes import Mistake, find_mistakes
 from pool.config.section import Context
 from pool.config.settings import ModelSection, Settings
 from pool.config.source import TomlSource
-from pool.errors import InvalidConfig
+from pool.errors import Incompatible, InvalidConfig
 
-__all__ = ["load_settings", "parse_settings", "tokens_path", "with_demo", "with_gateway"]
+__all__ = ["demo_folder", "load_settings", "parse_settings", "tokens_path", "with_demo", "with_gateway"]
 
 
 def load_settings(path: Path, user: int | None = None) -> Settings:
@@ -106,3 +107,14 @@ def _not_toml(path: Path, error: tomllib.TOMLDecodeError) -> str:
     if at := re.search(r" \(at line (\d+), column (\d+)\)$", text):
         return f"{path}:{at[1]}: is not TOML: {text[: at.start()]} in column {at[2]}; correct the line"
     return f"{path}: is not TOML: {text}; correct the end of the file"
+
+
+def demo_folder() -> Path:
+    """The folder of the demo, with `digits/` (a SavedModel), `samples.json` and `seven.json`.
+
+    The worker's package is looked up, not imported: importing it is the workers' right.
+    """
+    spec = find_spec("workers")
+    if spec is None or not spec.submodule_search_locations:
+        raise Incompatible("the package `workers` is not installed beside `pool`; install tf-worker-pool again")
+    return Path(spec.submodule_search_locations[0], "tf", "demo")

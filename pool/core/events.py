@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pool.core.policy import Policy
 from pool.wire import independence as wire
-from pool.wire.faults import Fault
+from pool.wire.outcomes import Failed, Failure, RowsChanged, Spoiled
 from pool.wire.phases import LaneProgress, Phase
 from pool.wire.signatures import ModelInfo
 
@@ -49,33 +49,6 @@ class OfWorker:
 
     slot: int
     incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """By the part's own fault."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Spoiled:
-    """The run that the part shared with others failed; whose fault that is, nobody knows yet."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowsChanged:
-    """The run gave other rows than it was fed: its signature cannot be batched after all."""
-
-    text: str
-
-
-Failure = Failed | Spoiled | RowsChanged
-"""Why a part has no answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,24 @@
-"""The jobs that ended of late, for whoever asks what became of one."""
+"""The jobs that ended of late, and what became of one, for `pool explain`: values of msgpack's and JSON's kinds."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from pool.core.jobs import Job
 from pool.core.remembered import MOST_NAME_BYTES
 
-__all__ = ["History"]
+if TYPE_CHECKING:
+    from pool.core.queue import Backlog
+
+__all__ = ["History", "job_history", "recent_jobs"]
 
 # Kept apart, so that the history of a failure outlives the successes that follow it.
 MOST_DONE = 1000
 MOST_FAILED = 500
+MOST_LISTED = 100
 
 
 class Ended:
@@ -47,3 +53,36 @@ class History:
         """The ones that came last, the newest first."""
         jobs = (*self.done.jobs.values(), *self.failed.jobs.values())
         return iter(sorted(jobs, key=lambda job: -job.id)[:count])
+
+
+def recent_jobs(backlog: Backlog, history: History) -> list[dict[str, Any]]:
+    """The jobs that came last, the newest first, those that are not answered yet among them."""
+    waiting = [backlog.jobs[number] for number in list(backlog.jobs)[-MOST_LISTED:]]
+    jobs = sorted((*waiting, *history.newest(MOST_LISTED)), key=lambda job: -job.id)
+    return [_head(job) for job in jobs[:MOST_LISTED]]
+
+
+def job_history(job: Job) -> dict[str, Any]:
+    timeline = job.timeline()
+    return {
+        **_head(job),
+        "history": job.told(),
+        "timeline": None if timeline is None else asdict(timeline),
+    }
+
+
+def _head(job: Job) -> dict[str, Any]:
+    return {
+        "job": job.id,
+        "client": job.client.number,
+        "client_job": job.number,
+        "model": job.key.model,
+        "signature": job.key.signature,
+        "rows": job.rows or None,
+        "priority": job.priority,
+        "device": job.line.device,
+        "timeout_s": job.timeout_s,
+        "bytes": job.size_bytes,
+        "state": job.state.name,
+        "runs": job.runs,
+    }

@@ -22,9 +22,8 @@ from pool.clock import Timers
 from pool.core import events as told
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
-from pool.core.explain import job_history, recent_jobs
 from pool.core.fleet import Fleet, KilledFor, Recycling, Slot, SlotState
-from pool.core.history import History
+from pool.core.history import History, job_history, recent_jobs
 from pool.core.jobs import Batch, Job, Kept
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
@@ -180,7 +179,7 @@ class Machine:
         return bool(
             fleet.changed
             or fleet.due
-            or fleet.stopping
+            or fleet.stop_asked
             or fleet.fatal
             or fleet.replacements.requests
             or self._leaving
@@ -196,12 +195,12 @@ class Machine:
             self._slots_changed(now)
         if self._leaving:
             self._forget_models()
-        if self.fleet.stopping and self.backlog.emptied:
-            self._wind_down(now)
+        if (asked := self.fleet.stop_asked) is not None and self.backlog.emptied:
+            self._wind_down(asked.reason, now)
         if self.fleet.due:
             self.fleet.spawn_due(now)
             self._slots_changed(now)
-        if self.fleet.stopping or self.fleet.fatal:
+        if asked is not None or self.fleet.fatal:
             self._end_if_down()
 
     def _adopt(self, policy: Policy) -> None:
@@ -300,7 +299,7 @@ class Machine:
             weight,
             self.policy,
             backlog,
-            self.fleet.stopping,
+            self.fleet.stop_asked is not None,
             now,
         )
         if failed is None and call is None:
@@ -553,8 +552,7 @@ class Machine:
         if self.fleet.stopping:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
-        self.fleet.gave_up = isinstance(event, told.StartFailed)
-        self.fleet.stop(event.reason, now)
+        self.fleet.stop(event, now)
         self._await(frozenset())
         self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
@@ -566,7 +564,7 @@ class Machine:
         self._trial.stopped(reason, now)
         self.fleet.abandon(f"was still running when {reason}", now)
 
-    def _wind_down(self, now: float) -> None:
+    def _wind_down(self, reason: str, now: float) -> None:
         """Stops each slot as soon as nothing is left for it.
 
         It stays READY while any job of its models is unanswered: it is where that job goes if its worker dies.
@@ -575,7 +573,7 @@ class Machine:
         idle = {name for name, model in self.backlog.models.items() if not model.jobs}
         for slot in self.fleet.slots:
             if slot.state not in (SlotState.STOPPED, SlotState.FATAL) and idle.issuperset(slot.models):
-                self.fleet.retire(slot, self.fleet.stop_reason, now)
+                self.fleet.retire(slot, reason, now)
         self._slots_changed(now)
 
     def _wanted(self, slot: Slot) -> bool:

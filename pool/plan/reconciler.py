@@ -150,7 +150,8 @@ class Reconciler:
         asked = self._rollout.left  # of which it is known what they go back to
         if here is None or slot not in self._starting:
             return death
-        hung = here.worker.kill is KilledFor.SLOW and here not in self._fleet.replacements.requests
+        kill = here.worker.killed_for
+        hung = kill is not None and kill.cause is KilledFor.SLOW and here not in self._fleet.replacements.requests
         if here.state is not SlotState.LOADING and not hung:
             return death
         if self._fleet.stopping or slot in asked or slot in self._rollout.again:

@@ -5,15 +5,15 @@ Its last lines are kept for the case that it dies.
 
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
 from pool.logs import about
-from pool.processes.noise import is_noise
 from pool.wire.texts import printable
 
-__all__ = ["LINES_A_SECOND", "TAIL_LINES", "Output"]
+__all__ = ["LINES_A_SECOND", "TAIL_LINES", "Output", "is_noise"]
 
 log = logging.getLogger("pool.worker")
 
@@ -100,3 +100,20 @@ class Output:
             extra = about(event, **self._about_it, count=self._dropped)
             log.warning("%s | … %d more lines", self._who, self._dropped, extra=extra)
             self._dropped = 0
+
+
+# TensorFlow prints these at every start, and nobody can act on them. TF_CPP_MIN_LOG_LEVEL does not reach what it says
+# while its shared objects are being loaded (measured on 2.21: two libraries, each with its own copy of absl, print the
+# same three lines at every level). `pool start --log-level debug` shows them.
+_IMPORT = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog\(\) is called"
+    r"|[IW]0000 .* (port|cudart_stub|cpu_feature_guard|computation_placer)\.cc:"
+    r"|E0000 .* Unable to register cu(FFT|DNN|BLAS) factory"
+    r"|To enable the following instructions: "
+)
+_NO_CUDA = re.compile(r".* failed call to cuInit: ")
+
+
+def is_noise(line: str, on_gpu: bool) -> bool:
+    """Whether a worker's line says nothing. Where no GPU is found, a GPU worker's lines are the diagnosis."""
+    return bool(_IMPORT.match(line) or (not on_gpu and _NO_CUDA.match(line)))

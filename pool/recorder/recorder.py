@@ -131,7 +131,7 @@ class Recorder:
             return
         if death.other_release and slot.state is SlotState.STARTING:
             return  # it has said what is to be done, and so will each that follows
-        killed = None if death.untouched else track.killed
+        killed, kill = (None, None) if death.untouched else (track.killed, slot.worker.killed_for)
         if self._was_asked(slot, killed, trace):
             return
         sight = track.killed or self._sight(slot, now, stacks=False)
@@ -145,7 +145,7 @@ class Recorder:
             "died_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "up_s": None if trace is None else trace.up_s,
             "exit": death.text,
-            "killed_for": None if death.untouched else slot.worker.killed_for,
+            "killed_for": None if kill is None else kill.why,
             **sight.about,
             "states": [
                 {"state": state.name, "age_s": now - since, "reason": reason} for since, state, reason in track.states

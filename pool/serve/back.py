@@ -23,17 +23,7 @@ import zmq
 
 from pool.core import Batch
 from pool.core import events as told
-from pool.core.events import (
-    Event,
-    Failed,
-    Failure,
-    RowsChanged,
-    Spoiled,
-    WorkerBeat,
-    WorkerBroken,
-    WorkerHello,
-    WorkerReady,
-)
+from pool.core.events import Event, Failure, WorkerBeat, WorkerBroken, WorkerHello, WorkerReady
 from pool.core.fleet import WorkerId
 from pool.logs import about
 from pool.serve import gate
@@ -48,7 +38,7 @@ from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
 from pool.wire.frames import BadFrame, OtherVersion, decode, encode
 from pool.wire.hot import Buffer
-from pool.wire.independence import RowsCompared, RowsJudged
+from pool.wire.independence import RowsCompared
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
 from pool.wire.refusal import Refusal
@@ -142,7 +132,7 @@ class Back:
             for each in done.frames:
                 payloads += (buffers[position : position + each] if each else None,)
                 position += each
-            failures = _failures(done) if done.failures else {}
+            failures = done.failed() if done.failures else {}
             if self._handouts.regions:
                 self._handouts.ended((slot, incarnation), done.batch)
             return (slot, incarnation, lane, done.batch), payloads, failures, done.run_s, done.fetch_s
@@ -245,25 +235,20 @@ class Back:
     # --- out ----------------------------------------------------------------------------------------------------
 
     def welcome(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
-        sent = self._send((slot, incarnation, None), encode(welcome, self._instance))
+        sent = self.tell(slot, incarnation, welcome)
         if sent and not welcome.hold:
             self._lanes[slot, incarnation] = welcome.lanes
         return sent
 
     def take_slot(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
-        sent = self._send((slot, incarnation, None), encode(wire.TakeSlot(welcome), self._instance))
+        sent = self.tell(slot, incarnation, wire.TakeSlot(welcome))
         if sent:
             self._lanes[slot, incarnation] = welcome.lanes
         return sent
 
-    def stop(self, slot: int, incarnation: int) -> bool:
-        return self._send((slot, incarnation, None), encode(wire.Stop(), self._instance))
-
-    def judge(self, slot: int, incarnation: int, judged: RowsJudged) -> bool:
-        return self._send((slot, incarnation, None), encode(judged, self._instance))
-
-    def end_sessions(self, slot: int, incarnation: int, owner: int) -> bool:
-        return self._send((slot, incarnation, None), encode(wire.EndSessions(owner), self._instance))
+    def tell(self, slot: int, incarnation: int, message: Message) -> bool:
+        """The control thread."""
+        return self._send((slot, incarnation, None), encode(message, self._instance))
 
     def run(self, batch: Batch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
@@ -354,17 +339,3 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
             yield from (buffer.ends, buffer.blob)
         else:
             yield buffer
-
-
-def _failures(done: wire.Done) -> dict[int, Failure]:
-    """By the part's place in its batch."""
-    failures: dict[int, Failure] = {}
-    for place, outcome in enumerate(done.outcomes):
-        match outcome:
-            case wire.PartFailed(fault, text):
-                failures[place] = Failed(fault, text)
-            case wire.PartSpoiled(fault, text):
-                failures[place] = Spoiled(fault, text)
-            case wire.RowsDiffer(text):
-                failures[place] = RowsChanged(text)
-    return failures

@@ -58,7 +58,6 @@ from pool.serve.handouts import Handouts
 from pool.serve.layouts import memory_of
 from pool.serve.loop import CoreFault, Way
 from pool.serve.payload import owned
-from pool.serve.planted import planted
 from pool.serve.rows import Inputs
 from pool.serve.shared_memory import JobRegions, Segment, SharedMemory
 from pool.serve.signal_pipe import SignalPipe
@@ -67,7 +66,7 @@ from pool.serve.status import doing, resident_bytes, restart_needed, without
 from pool.systemd import Notifier
 from pool.wire import client_messages as wire
 from pool.wire.segment import Grant
-from pool.wire.worker_messages import DeviceHeld, Welcome
+from pool.wire.worker_messages import DeviceHeld, EndSessions, Stop, Welcome
 
 __all__ = ["BrokeDown", "Service"]
 
@@ -151,7 +150,7 @@ class Service:
             Shelf(state, reports.keep or 0, reports.max_bytes, plan.endpoint),
             self._whose,
         )
-        self._tell = Way(planted(self._machine, environ), self._prepare, self._recorder.ran, self._act, self._unsent)
+        self._tell = Way(self._machine, self._prepare, self._recorder.ran, self._act, self._unsent)
 
     @property
     def _whose(self) -> dict[str, Any]:
@@ -432,9 +431,9 @@ class Service:
             case do.FailJob(client, job, failed):
                 self._front.failed(client, job, failed, self._kept_in.pop((client, job), None))
             case do.JudgeRows(slot, incarnation, judged):
-                self._back.judge(slot, incarnation, judged)
+                self._back.tell(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
-                self._back.end_sessions(slot, incarnation, owner)
+                self._back.tell(slot, incarnation, EndSessions(owner))
             case do.UnpackChunk():
                 self._front.unpacked(action)
             case do.KeepJob():
@@ -450,7 +449,7 @@ class Service:
             case do.TakeSlot(slot, incarnation):
                 self._back.take_slot(slot, incarnation, self._welcome(slot, incarnation))
             case do.StopWorker():
-                if not self._back.stop(action.slot, action.incarnation):
+                if not self._back.tell(action.slot, action.incarnation, Stop()):
                     self._supervisor.hang_up(action.slot, action.incarnation)
             case do.KillWorker():
                 self._recorder.killed(action, time.monotonic())

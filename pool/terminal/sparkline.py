@@ -7,13 +7,13 @@ __all__ = ["sparkline"]
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(figures: Sequence[float | None], width: int, most: float | None = None) -> str:
-    """The last `width` of the figures, right-aligned. `most` is a full block; by default the largest that is shown.
+def sparkline(figures: Sequence[float | None], width: int) -> str:
+    """The last `width` of the figures, right-aligned. The largest that is shown is a full block.
 
     None, a figure that nobody knows, is a gap.
     """
     shown = list(figures)[-width:]
-    full = most or max((figure for figure in shown if figure is not None), default=0.0) or 1.0
+    full = max((figure for figure in shown if figure is not None), default=0.0) or 1.0
     top = len(BLOCKS) - 1
     return "".join(
         " " if figure is None else BLOCKS[min(top, max(0, round(figure / full * top)))] for figure in shown

@@ -2,13 +2,12 @@
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from pool.wire.calls import MOST_CALLS
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.faults import Fault
 from pool.wire.hot import (
     MAGIC,
     PLACE,
@@ -20,8 +19,9 @@ from pool.wire.hot import (
     split,
 )
 from pool.wire.lent import AnswerSpace, Lent
+from pool.wire.outcomes import Failure, Spoiled
 
-__all__ = ["Done", "PartDone", "PartFailed", "PartOutcome", "PartSpoiled", "RowsDiffer", "Run", "done"]
+__all__ = ["Done", "Run", "said_once"]
 
 _RUN = struct.Struct("<4sBB8sHQQIIIIIIIII")
 _BY_ROWS, _REGISTERS = 1, 2
@@ -29,40 +29,6 @@ _BY_ROWS, _REGISTERS = 1, 2
 _DONE = struct.Struct("<4sBB8sHQddIII")
 
 MOST_BUFFERS = 1 << 20  # of one batch
-
-
-@dataclass(frozen=True, slots=True)
-class PartDone:
-    """The part's answer is the next `frames` buffers of the payload, as `pool.wire.packing` makes them."""
-
-    frames: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartFailed:
-    """By its own fault: it could not be read, or ran alone."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartSpoiled:
-    """The run that it shared failed; whose fault that is, this one's or a neighbour's, nobody knows yet."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowsDiffer:
-    """The fetches came back with other rows than were fed, so nobody knows which are whose: run it alone."""
-
-    text: str
-
-
-PartOutcome = PartDone | PartFailed | PartSpoiled | RowsDiffer
-Failure = PartFailed | PartSpoiled | RowsDiffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +164,11 @@ _UNNAMED = _Names("", None, None)
 
 @dataclass(slots=True)
 class Done:
-    """The outcomes of a RUN's parts, in its order: `done` makes it of them, `outcomes` gives them back.
+    """The outcomes of a RUN's parts, in its order.
 
     `frames`: how many buffers of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
     parts are done, and a number each is quickly read. A text is said once, since thousands of parts may share one long
-    error: "" stands for that of the PartSpoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
+    error: "" stands for that of the Spoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
     """
 
     kind: ClassVar[int] = 38
@@ -212,18 +178,17 @@ class Done:
     run_s: float
     fetch_s: float
 
-    @property
-    def outcomes(self) -> Iterator[PartOutcome]:
-        failures, said = iter(self.failures), ""
-        for frames in self.frames:
-            if frames:
-                yield PartDone(frames)
-                continue
-            failure = next(failures)
-            if isinstance(failure, PartSpoiled):
+    def failed(self) -> dict[int, Failure]:
+        """Why parts have no answer, by their place in the batch."""
+        failed: dict[int, Failure] = {}
+        said = ""
+        places = [place for place, frames in enumerate(self.frames) if not frames]
+        for place, failure in zip(places, self.failures, strict=True):
+            if isinstance(failure, Spoiled):
                 said = failure.text or said
-                failure = PartSpoiled(failure.fault, said)
-            yield failure
+                failure = Spoiled(failure.fault, said)
+            failed[place] = failure
+        return failed
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
@@ -261,17 +226,14 @@ class Done:
         return cls(batch, counts, failures, run_s, fetch_s), payload
 
 
-def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: float) -> Done:
-    frames = tuple([outcome.frames if isinstance(outcome, PartDone) else 0 for outcome in outcomes])
-    failures: list[Failure] = []
+def said_once(failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """As DONE has them: without the texts that are said already."""
+    short: list[Failure] = []
     said = ""
-    for outcome in outcomes:
-        match outcome:
-            case PartDone():
-                pass
-            case PartSpoiled(fault, text):
-                failures.append(PartSpoiled(fault, "") if text == said else outcome)
-                said = text
-            case _:
-                failures.append(outcome)
-    return Done(batch, frames, tuple(failures), run_s, fetch_s)
+    for failure in failures:
+        if isinstance(failure, Spoiled):
+            short.append(Spoiled(failure.fault, "") if failure.text == said else failure)
+            said = failure.text
+        else:
+            short.append(failure)
+    return tuple(short)

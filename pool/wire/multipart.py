@@ -1,4 +1,4 @@
-"""Multipart messages to and from a ZeroMQ socket, frame by frame.
+"""Multipart messages to a ZeroMQ socket, frame by frame.
 
 pyzmq's own take twice as long: they join flags that are enums for each frame. The numbers are libzmq's.
 """
@@ -8,7 +8,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
 
-__all__ = ["DONTWAIT", "MORE", "plain_send", "receive_frames", "send_frames"]
+__all__ = ["DONTWAIT", "MORE", "plain_send", "send_frames"]
 
 DONTWAIT = 1
 MORE = 2
@@ -16,8 +16,6 @@ MORE = 2
 
 class _Socket(Protocol):
     def send(self, data: Any, flags: int, copy: bool) -> object: ...
-
-    def recv(self, flags: int, copy: bool) -> Any: ...
 
 
 @cache
@@ -36,12 +34,3 @@ def send_frames(socket: _Socket, frames: Sequence[Any]) -> None:
     for frame in frames[:-1]:
         send(socket, frame, DONTWAIT | MORE, False)
     send(socket, frames[-1], DONTWAIT, False)
-
-
-def receive_frames(socket: _Socket) -> list[Any]:
-    """The `zmq.Frame`s of the next message. Never blocks: raises `zmq.Again` where there is none."""
-    receive = socket.recv
-    frames = [receive(DONTWAIT, False)]
-    while frames[-1].more:
-        frames.append(receive(DONTWAIT, False))
-    return frames

@@ -26,7 +26,7 @@ from pool.wire.calls import TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.dtypes import ITEM_BYTES
 from pool.wire.lent import LENT_BYTES, rounded_up
-from pool.wire.tensors import Array, decode_tensor, dtype_name, encode_tensor
+from pool.wire.tensors import Array, decode_tensor, dtype_name, tensor_bytes
 
 __all__ = ["SMALL_BYTES", "AnswerMemory", "pack_answer", "pack_answers", "unpack_answer"]
 
@@ -67,7 +67,7 @@ def pack_answer(arrays: Mapping[str, Array], space: AnswerMemory | None = None) 
             offsets.append(space.offset + written)
             written = rounded_up(end)
             continue
-        buffer = encode_tensor("", array)[1]
+        buffer = tensor_bytes(array)
         if len(buffer) < SMALL_BYTES:
             sizes.append(len(buffer))
             packed.append(buffer)

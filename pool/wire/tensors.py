@@ -23,7 +23,6 @@ __all__ = [
     "Array",
     "decode_tensor",
     "dtype_name",
-    "encode_tensor",
     "join_strings",
     "some_strings",
     "tensor_bytes",
@@ -87,13 +86,8 @@ def to_array(value: object) -> tuple[Array, bool]:
     return np.asarray(array, order="C"), weak
 
 
-def encode_tensor(name: str, array: Array, weak: bool = False) -> tuple[TensorHeader, bytes | memoryview]:
-    """The header and the buffer of an array from `to_array` or from TensorFlow; the buffer is a view if possible."""
-    return TensorHeader(name, dtype_name(array.dtype), array.shape, weak), tensor_bytes(array)
-
-
 def tensor_bytes(array: Array) -> bytes | memoryview:
-    """The buffer alone."""
+    """The buffer of an array from `to_array` or from TensorFlow; it is a view if possible."""
     if array.dtype.hasobject:
         return _join(array.reshape(-1).tolist())
     flat = np.asarray(array, order="C").reshape(-1)
@@ -163,7 +157,7 @@ def _join(elements: Sequence[object]) -> bytes:
 
 
 def join_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:
-    """The buffers of string tensors with so many elements each, as `encode_tensor` makes them, as one tensor's."""
+    """The buffers of string tensors with so many elements each, as `tensor_bytes` makes them, as one tensor's."""
     ends = [np.frombuffer(buffer, "<u8", count) for buffer, count in zip(buffers, counts, strict=True)]
     blobs = [buffer[8 * count :] for buffer, count in zip(buffers, counts, strict=True)]
     starts = accumulate(map(len, blobs[:-1]), initial=0)
@@ -172,7 +166,7 @@ def join_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:
 
 
 def some_strings(buffer: bytes | memoryview, count: int, spans: Sequence[tuple[int, int]]) -> bytes:
-    """Those from each start to each stop, of the buffer of so many as `encode_tensor` makes it, as one tensor's."""
+    """Those from each start to each stop, of the buffer of so many as `tensor_bytes` makes it, as one tensor's."""
     ends = np.frombuffer(buffer, "<u8", count)
     starts = np.concatenate((np.zeros(1, "<u8"), ends))
     texts = memoryview(buffer)[8 * count :]

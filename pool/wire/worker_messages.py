@@ -26,11 +26,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from pool.wire.batches import Done, PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run, done
+from pool.wire.batches import Done, Run
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.independence import Batching, RowsCompared, RowsJudged
 from pool.wire.message import Message
 from pool.wire.optimizations import OptimizationSettings
+from pool.wire.outcomes import Failed, RowsChanged, Spoiled
 from pool.wire.phases import LaneProgress, Phase
 from pool.wire.signatures import ModelInfo
 
@@ -42,26 +43,23 @@ __all__ = [
     "DeviceWait",
     "Done",
     "EndSessions",
+    "Failed",
     "HandlerSettings",
     "Hello",
     "LaneProgress",
     "LayerRule",
     "ModelSettings",
-    "PartDone",
-    "PartFailed",
-    "PartOutcome",
-    "PartSpoiled",
     "Phase",
     "Ready",
     "Remark",
-    "RowsDiffer",
+    "RowsChanged",
     "Run",
+    "Spoiled",
     "Stop",
     "TakeSlot",
     "TensorFlowSettings",
     "Welcome",
     "WelcomeLane",
-    "done",
 ]
 
 

@@ -16,7 +16,7 @@ PREPARED = {"pool.client.payload"}  # by which the load generator prepares input
 BACKENDS = {"workers.tf.backend", "workers.stub.backend"}  # imported when the files are known: TensorFlow takes seconds
 EXTRAS = {"pool.gateway.main"}  # with packages that only serving needs, and not `pool gateway token`
 OF_THE_PACKAGE = "pool"  # whose own names are the client's
-LIGHT = {"pool.devices.nvml", "pool.devices.occupancy"}  # which workers read too, and which need nothing else
+LIGHT = {"pool.devices.nvml"}  # which workers read too, and which need nothing else
 
 
 def name_of(path: Path) -> str:
@@ -54,6 +54,11 @@ def target(module: str, name: str) -> str:
 
 def room_of(module: str) -> str:
     return module if module in PACKAGES else module.rpartition(".")[0]
+
+
+def test_each_exception_is_one_of_something_that_is_there() -> None:
+    named = DOORS_OF_FILES | VOCABULARY | OPEN | PREPARED | BACKENDS | EXTRAS | LIGHT
+    assert named <= FILES.keys()
 
 
 def test_nothing_lies_beside_the_rooms() -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from pool.devices import discover_gpus
 from support import gpu_card
 from support.gpu_card import UP_S

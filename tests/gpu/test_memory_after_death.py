@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pool import Client
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from support import gpu_card
 from support.gpu_card import UP_S, Card, slot
 from support.pool_process import PoolProcess, pool_process, stub_config

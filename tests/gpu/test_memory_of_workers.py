@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from support import gpu_card
 from support.gpu_card import DEVICES, UP_S, Card, started, steady
 from support.gpu_models import WEIGHTS_MIB

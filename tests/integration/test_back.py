@@ -26,6 +26,7 @@ from pool.wire.message import Message
 from pool.wire.refusal import Refusal
 from simulation.driver import BatchDone, PartToRun, RunBatch, Succeeded
 from support.heard import HeardBack as Back
+from support.outcomes import Outcome, PartDone, done_of
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -167,13 +168,13 @@ def test_a_lane_that_is_not_there_takes_nothing(back: Back) -> None:
 
 def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Socket[bytes]") -> None:
     outcomes = (
-        wire.PartDone(2),
-        wire.PartFailed(Fault.INVALID_INPUT, "its own"),
-        wire.PartSpoiled(Fault.MODEL_FAILED, "somebody's"),
-        wire.RowsDiffer("other rows"),
-        wire.PartDone(1),
+        PartDone(2),
+        wire.Failed(Fault.INVALID_INPUT, "its own"),
+        wire.Spoiled(Fault.MODEL_FAILED, "somebody's"),
+        wire.RowsChanged("other rows"),
+        PartDone(1),
     )
-    done = wire.done(9, outcomes, 0.5, 0.125)
+    done = done_of(9, outcomes, 0.5, 0.125)
     lane.send_multipart(encode(done, INSTANCE, [b"a", b"b", b"c"]))
     (event,) = heard(back)
     assert isinstance(event, BatchDone)
@@ -193,15 +194,15 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
 @pytest.mark.parametrize(
     ("outcomes", "payload"),
     [
-        ((wire.PartDone(2),), [b"a"]),
-        ((wire.PartDone(0),), []),
-        ((wire.RowsDiffer("x"),), [b"a"]),
+        ((PartDone(2),), [b"a"]),
+        ((PartDone(0),), []),
+        ((wire.RowsChanged("x"),), [b"a"]),
     ],
 )
 def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_broken(
-    back: Back, lane: "zmq.Socket[bytes]", outcomes: tuple[wire.PartOutcome, ...], payload: list[bytes]
+    back: Back, lane: "zmq.Socket[bytes]", outcomes: tuple[Outcome, ...], payload: list[bytes]
 ) -> None:
-    lane.send_multipart(encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE, payload))
+    lane.send_multipart(encode(done_of(9, outcomes, 0.0, 0.0), INSTANCE, payload))
     (broken,) = heard(back)
     assert isinstance(broken, WorkerBroken)
     assert (broken.slot, broken.incarnation) == (0, 1)
@@ -372,13 +373,13 @@ def test_of_a_stranger_nothing_is_read_that_takes_long(
         stranger.send_multipart([preamble, b"\xdd" + (1024).to_bytes(4, "big") + b"\x80" * 1024])
         assert heard(back) == []
         assert back.dropped == {"Stop: a header of 1029 bytes": 1}
-        stranger.send_multipart(encode(wire.done(1, [wire.PartDone(1)] * 1000, 0.0, 0.0), NO_INSTANCE, [b""] * 1000))
+        stranger.send_multipart(encode(done_of(1, [PartDone(1)] * 1000, 0.0, 0.0), NO_INSTANCE, [b""] * 1000))
         assert heard(back) == []
         assert back.dropped["a first frame of 8052 bytes before HELLO"] == 1
         stranger.send_multipart([preamble, *([b""] * 3 * FRAMES_A_TURN)])
         assert heard(back) == []
         assert back.dropped["a message of more than 2 frames before HELLO"] == 1
-        lane.send_multipart(encode(wire.done(1, [wire.PartDone(1)], 0.0, 0.0), NO_INSTANCE, [b""]))
+        lane.send_multipart(encode(done_of(1, [PartDone(1)], 0.0, 0.0), NO_INSTANCE, [b""]))
         turns = 0
         while not (events := heard(back)):
             turns += 1
@@ -387,8 +388,8 @@ def test_of_a_stranger_nothing_is_read_that_takes_long(
 
 
 def test_a_workers_answer_may_have_any_number_of_frames(back: Back, lane: "zmq.Socket[bytes]") -> None:
-    parts = [wire.PartDone(2)] * MOST_FRAMES
-    lane.send_multipart(encode(wire.done(1, parts, 0.0, 0.0), NO_INSTANCE, [*([b""] * 2 * MOST_FRAMES)]))
+    parts = [PartDone(2)] * MOST_FRAMES
+    lane.send_multipart(encode(done_of(1, parts, 0.0, 0.0), NO_INSTANCE, [*([b""] * 2 * MOST_FRAMES)]))
     (event,) = heard(back)
     assert isinstance(event, BatchDone)
     assert len(event.outcomes) == MOST_FRAMES

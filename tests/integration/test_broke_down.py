@@ -1,10 +1,9 @@
 """A fault in the pool's core: written down, told to the clients, no worker is left, and a status of its own.
 
-The fault is planted: `pool.serve.planted` raises once the core has handled an event, before anything of it is done.
+The fault is planted: `core_hook` raises once the core has handled an event, before anything of it is done.
 """
 
 import json
-import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integration.core_hook.sitecustomize import PlantedFault, environ_for, plant
 from pool import errors
 from pool.core.machine import Machine
 from pool.recorder.fault_report import replay, summary
-from pool.serve.planted import PLANTED, PlantedFault, planted
 from pool.systemd.unit import unit
 from support.pool_process import PoolProcess, stub_config
 from support.processes import eventually
@@ -27,7 +26,7 @@ MARKED = np.frombuffer(b"not to be written down, as it is", np.float32)
 
 
 def started(fault: str, rest: str = "") -> PoolProcess:
-    return PoolProcess(stub_config(rest=rest), {PLANTED: fault}).start().await_ready()
+    return PoolProcess(stub_config(rest=rest), environ_for(fault)).start().await_ready()
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_the_pool_ends_with_a_report_and_every_caller_hears_of_it(pool: PoolProc
     assert pool.wait(20) == 4
     pool.assert_clean(workers)
     text = pool.text()
-    assert "the pool broke down: JobArrived: PlantedFault: as POOL_PLANTED_FAULT ordered" in text
+    assert "the pool broke down: JobArrived: PlantedFault: as ordered" in text
     path, _ = report_of(pool)
     assert f"the events that led to it are in {path}" in text
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -79,7 +78,7 @@ def test_the_report_replays(pool: PoolProcess) -> None:
     assert report["left_out"] == 0
     assert report["events"][-1][2]["JobArrived"]["model"] == "echo"
     assert "PlantedFault" in report["traceback"]
-    assert "planted.py" in report["traceback"]
+    assert "core_hook" in report["traceback"]
     assert MARKED.tobytes().hex() not in path.read_text()
 
     machine = replay(report)
@@ -88,8 +87,9 @@ def test_the_report_replays(pool: PoolProcess) -> None:
     assert report["state"]["answered"] == {"done": 2, "model-failed": 1}
     assert report["state"]["jobs"] == 1
 
-    def with_the_fault(machine: Machine) -> Any:
-        return planted(machine, {PLANTED: "JobArrived:4"})
+    def with_the_fault(machine: Machine) -> Machine:
+        plant(machine, "JobArrived:4")
+        return machine
 
     with pytest.raises(PlantedFault):
         replay(report, with_the_fault)
@@ -159,4 +159,3 @@ def test_systemd_starts_it_again() -> None:
     assert "\nRestart=on-failure\n" in text
     (prevented,) = [line for line in text.splitlines() if line.startswith("RestartPreventExitStatus=")]
     assert "4" not in prevented.split("=")[1].split()
-    assert os.environ.get(PLANTED) is None, "nothing is planted where nobody asks for it"

@@ -34,6 +34,12 @@ def one_gpu(nvml: FakeNvml, pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch)
     return nvml
 
 
+@pytest.fixture(autouse=True)
+def _stub_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process finds `stub_probe`."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("stub_library")), prepend=os.pathsep)
+
+
 @pytest.fixture
 def asked_elsewhere(one_gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     """NVML is asked in a process of its own, as a user's doctor does it, and not in this one, which takes no time."""
@@ -51,7 +57,7 @@ def two_gpus(one_gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 def found(root: Path = Path("/"), **environ: str) -> Mapping[str, Finding]:
     """By name, and nothing that it started is left."""
     before = children(os.getpid())
-    machine = Machine({**os.environ, **environ}, with_demo(Settings(), Path("stub:echo")), root, "workers.stub.probe")
+    machine = Machine({**os.environ, **environ}, with_demo(Settings(), Path("stub:echo")), root, "stub_probe")
     said = list(examine(machine))
     assert children(os.getpid()) == before
     by_name = {each.name: each for each in said}
@@ -197,7 +203,7 @@ def test_what_it_started_ends_with_it() -> None:
     code = (
         "import os; from pathlib import Path; from pool.config import Settings, with_demo;"
         "from pool.doctor import Machine, examine;"
-        "machine = Machine(dict(os.environ), with_demo(Settings(), Path('stub:echo')), probe='workers.stub.probe');"
+        "machine = Machine(dict(os.environ), with_demo(Settings(), Path('stub:echo')), probe='stub_probe');"
         "list(examine(machine))"
     )
     with subprocess.Popen([sys.executable, "-P", "-c", code], env={**os.environ, "STUB_PROBE": "hang"}) as doctor:
@@ -211,7 +217,7 @@ def test_what_it_started_ends_with_it() -> None:
 
 def is_probe(pid: int) -> bool:
     try:
-        return b"workers.stub.probe" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"stub_probe" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
 

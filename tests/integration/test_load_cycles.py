@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pool import Client
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from pool.serve.status import resident_bytes
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import children, eventually

@@ -22,6 +22,7 @@ from pool.wire.frames import VERSION, decode, encode
 from pool.wire.message import Message
 from pool.wire.packing import unpack_answer
 from pool.wire.refusal import Refusal
+from support.outcomes import PartDone, outcomes_of
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -87,8 +88,8 @@ class Bench:
         frames = iter(payload)
         answers = [
             unpack_answer([next(frames) for _ in range(outcome.frames)])
-            for outcome in done.outcomes
-            if isinstance(outcome, wire.PartDone)
+            for outcome in outcomes_of(done)
+            if isinstance(outcome, PartDone)
         ]
         assert next(frames, None) is None
         return done, [{name: array.tolist() for name, array in answer.items()} for answer in answers]
@@ -252,21 +253,21 @@ def test_a_batch_is_run_once_and_each_part_gets_its_rows(bench: Bench) -> None:
 
 def test_a_lane_goes_on_after_whatever_a_batch_brings(bench: Bench) -> None:
     _, lane = bench.serve("stub:rows?fits=2")
-    spoiled = wire.PartSpoiled(Fault.MODEL_FAILED, "a row is negative")
+    spoiled = wire.Spoiled(Fault.MODEL_FAILED, "a row is negative")
     bench.run(lane, "fail", [1], [-1])
-    assert tuple(bench.done()[0].outcomes) == (spoiled, spoiled)
+    assert tuple(outcomes_of(bench.done()[0])) == (spoiled, spoiled)
     bench.run(lane, "fail", [-1])
-    assert tuple(bench.done()[0].outcomes) == (wire.PartFailed(Fault.MODEL_FAILED, "a row is negative"),)
+    assert tuple(outcomes_of(bench.done()[0])) == (wire.Failed(Fault.MODEL_FAILED, "a row is negative"),)
     bench.run(lane, "oom", [1, 2], [3])
-    outcomes = list(bench.done()[0].outcomes)
+    outcomes = list(outcomes_of(bench.done()[0]))
     assert len(outcomes) == 2
     for outcome in outcomes:
-        assert isinstance(outcome, wire.PartFailed | wire.PartSpoiled)
+        assert isinstance(outcome, wire.Failed | wire.Spoiled)
         assert outcome.fault is Fault.OUT_OF_MEMORY
     bench.run(lane, "oom", [1, 2])
     assert bench.done()[1] == [{"y": [1, 2]}]
     bench.run(lane, "shrink", [1], [2])
-    assert [type(outcome) for outcome in bench.done()[0].outcomes] == [wire.RowsDiffer] * 2
+    assert [type(outcome) for outcome in outcomes_of(bench.done()[0])] == [wire.RowsChanged] * 2
     bench.run(lane, "view", [1], [2, 3])
     assert bench.done()[1] == [{"column": [[1]], "same": [1]}, {"column": [[2], [3]], "same": [2, 3]}]
 

@@ -14,8 +14,10 @@ from pool.wire.codec import pack
 from pool.wire.lent import Lent, rounded_up
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.tensors import DTYPES, Array, encode_tensor
-from pool.wire.worker_messages import PartDone, PartFailed, Run
+from pool.wire.tensors import DTYPES, Array
+from pool.wire.worker_messages import Failed, Run
+from support.encoded import encode_tensor
+from support.outcomes import PartDone, outcomes_of
 from support.segment_worker import NUMBER, Worker
 from workers.memory import BatchMemory
 from workers.runner import Runner
@@ -129,11 +131,11 @@ def test_batched_and_cut_is_what_each_gets_alone(
         [table, *(each for part in sent for each in part)],
         BatchMemory(),
     )
-    assert len(together.outcomes) == len(parts)
+    assert len(outcomes_of(together)) == len(parts)
     frames = iter(together.payload)
-    for number, outcome in enumerate(together.outcomes):
+    for number, outcome in enumerate(outcomes_of(together)):
         if number in broken:
-            assert isinstance(outcome, PartFailed)
+            assert isinstance(outcome, Failed)
             continue
         assert isinstance(outcome, PartDone)
         alone = runner.run(

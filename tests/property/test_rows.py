@@ -12,7 +12,8 @@ from pool.serve.layouts import read
 from pool.serve.rows import COPIED_BYTES, Halves, Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
-from pool.wire.tensors import DTYPES, Array, decode_tensor, encode_tensor
+from pool.wire.tensors import DTYPES, Array, decode_tensor
+from support.encoded import encode_tensor
 from workers.parts import joined_halves
 
 axes = st.lists(st.integers(0, 3), max_size=3).map(tuple)

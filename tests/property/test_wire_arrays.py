@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
-from pool.wire.tensors import DTYPES, Array, decode_tensor, encode_tensor, to_array
+from pool.wire.tensors import DTYPES, Array, decode_tensor, to_array
+from support.encoded import encode_tensor
 
 steady = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 

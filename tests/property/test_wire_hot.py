@@ -17,7 +17,8 @@ from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode
 from pool.wire.hot import SMALL_BYTES, VERSION
 from pool.wire.lent import MOST_LENT, AnswerSpace, Lent
 from pool.wire.timeline import Timeline
-from pool.wire.worker_messages import WORKER_MESSAGES, Done, PartFailed, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import WORKER_MESSAGES, Done, Failed, RowsChanged, Run, Spoiled
+from support.outcomes import outcomes_of
 
 KINDS: Any = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 INSTANCE = b"instance"
@@ -89,9 +90,9 @@ def runs(draw: st.DrawFn) -> tuple[Run, list[bytes]]:
 
 
 failures = st.one_of(
-    st.builds(PartFailed, st.sampled_from(Fault), st.text(max_size=9)),
-    st.builds(PartSpoiled, st.sampled_from(Fault), st.text(max_size=9)),
-    st.builds(RowsDiffer, st.text(max_size=9)),
+    st.builds(Failed, st.sampled_from(Fault), st.text(max_size=9)),
+    st.builds(Spoiled, st.sampled_from(Fault), st.text(max_size=9)),
+    st.builds(RowsChanged, st.text(max_size=9)),
 )
 
 
@@ -133,7 +134,7 @@ BATCH_OF_ALL = Run(
     *(7, "m", "s", None, (1, 2), 4, True, (Lent(1, 2, 64, 128),), (AnswerSpace(2, 512, 64), AnswerSpace(2, 640, 64))),
     *(2, 3, (0, 2), 6),
 )
-FAILED = PartFailed(Fault.MODEL_FAILED, "why")
+FAILED = Failed(Fault.MODEL_FAILED, "why")
 DONE = Done(7, (1, 1), (), 0.1, 0.2)
 DONE_IN_PART = Done(7, (2, 0, 1), (FAILED,), 0.1, 0.2)
 SAMPLES: dict[str, tuple[Any, list[bytes]]] = {
@@ -184,7 +185,7 @@ def whole(envelope: Envelope, frames: list[bytes]) -> Any:
     elif isinstance(message, Done):
         assert math.isfinite(message.run_s)
         assert math.isfinite(message.fetch_s)
-        assert len(list(message.outcomes)) == len(message.frames)
+        assert len(list(outcomes_of(message))) == len(message.frames)
         assert sum(message.frames) == len(envelope.payload)
     else:
         return message

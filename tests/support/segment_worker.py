@@ -13,8 +13,10 @@ from pool.wire.lent import LENT_BYTES, AnswerSpace, Lent
 from pool.wire.packing import unpack_answer
 from pool.wire.segment import Grant, attach, create, send_grant
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor
-from pool.wire.worker_messages import PartDone, Run
+from pool.wire.tensors import Array
+from pool.wire.worker_messages import Run
+from support.encoded import encode_tensor
+from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Finished, Runner
 from workers.shared_memory import SharedMemory
@@ -90,7 +92,7 @@ class Worker:
     def answers(self, finished: Finished) -> list[Array]:
         frames = iter(finished.payload)
         found = []
-        for outcome in finished.outcomes:
+        for outcome in outcomes_of(finished):
             assert isinstance(outcome, PartDone), outcome
             own = [next(frames) for _ in range(outcome.frames)]
             found.append(unpack_answer(own, lambda offset, size: self.memory[offset : offset + size])["y"])

@@ -11,7 +11,8 @@ from pool.client.session import RemoteSession
 from pool.errors import from_fault
 from pool.wire.packing import unpack_answer
 from pool.wire.timeline import Timeline
-from pool.wire.worker_messages import PartDone, PartFailed, Run
+from pool.wire.worker_messages import Failed, Run
+from support.outcomes import PartDone, outcomes_of
 from workers.backend import Model
 from workers.memory import BatchMemory
 from workers.runner import Runner
@@ -54,8 +55,8 @@ class InProcess:
         run = Run(1, request.model, request.signature, request.outputs, (), 0, False)
         finished = self.runner.run(run, payload, self._memory)
         future = JobFuture()
-        (outcome,) = finished.outcomes
-        if isinstance(outcome, PartFailed):
+        (outcome,) = outcomes_of(finished)
+        if isinstance(outcome, Failed):
             future.finish(from_fault(outcome.fault, outcome.text))
             return future
         assert isinstance(outcome, PartDone)

@@ -7,7 +7,7 @@ from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
 from benchmarks.models import make_of_numbers
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from pool.wire.session_runs import PRIVATE_RUN, RUN, TRACE_LEVEL, WRITING_RUN
 from workers.tf.adoption import HARMLESS
 from workers.tf.library import tf

@@ -12,8 +12,9 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import encode_tensor
-from pool.wire.worker_messages import PartDone, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import RowsChanged, Run, Spoiled
+from support.encoded import encode_tensor
+from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.shared_memory import SharedMemory
@@ -53,7 +54,7 @@ def batch(load):
         payload = iter(finished.payload)
         return [
             [next(payload) for _ in range(outcome.frames)] if isinstance(outcome, PartDone) else outcome
-            for outcome in finished.outcomes
+            for outcome in outcomes_of(finished)
         ]
 
     return run
@@ -188,14 +189,14 @@ def test_tensorflow_takes_a_batch_as_it_is(load, aliasing):
 def test_a_fetch_with_other_rows_is_nobodys(batch, aliasing):
     parts = [{"x": floats(2, 4096)}, {"x": floats(1, 4096)}]
     text = "model m, signature rest: output 'rest' came back with 2 rows where 3 were fed"
-    assert batch(aliasing, "rest", *parts) == [RowsDiffer(text)] * 2
+    assert batch(aliasing, "rest", *parts) == [RowsChanged(text)] * 2
     np.testing.assert_array_equal(alone(batch, aliasing, "rest", parts[0])["rest"], parts[0]["x"][1:])
 
 
 def test_one_bad_row_spoils_the_run_and_says_where(batch, aliasing):
     good, bad = ({"index": np.array([value], np.int32)} for value in (1, 7))
     outcomes = batch(aliasing, "pick", good, bad, good)
-    assert [type(outcome) for outcome in outcomes] == [PartSpoiled] * 3
+    assert [type(outcome) for outcome in outcomes] == [Spoiled] * 3
     assert {outcome.fault for outcome in outcomes} == {Fault.MODEL_FAILED}
     assert "indices[1] = 7 is not in [0, 2)" in outcomes[0].text
     assert [unpack_answer(frames)["picked"].tolist() for frames in batch(aliasing, "pick", good, good)] == [[2], [2]]

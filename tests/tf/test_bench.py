@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from support.commands import run_command
 from support.pool_process import pool_process, stub_config
 from workers.inprocess import DEFAULTS

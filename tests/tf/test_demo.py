@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import workers.tf.demo
-from pool.processes.noise import is_noise
+from pool.processes.output import is_noise
 
 pytestmark = pytest.mark.tensorflow
 
@@ -65,7 +65,7 @@ def test_import_load_and_run_print_only_what_the_pool_drops():
     program = """
 import json, logging, pathlib, numpy as np
 from workers.tf.backend import TensorFlowBackend
-from pool.processes.noise import is_noise
+from pool.processes.output import is_noise
 from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
 backend = TensorFlowBackend(TensorFlowSettings(True, 0.0, True, False, 0, 0, {}, False), 0)
 model = backend.load(ModelSettings("digits", "workers/tf/demo/digits", True))

@@ -11,8 +11,9 @@ from google.protobuf import text_format
 
 from pool import Ragged, Sparse
 from pool.wire.signatures import TensorSpec
-from pool.wire.tensors import encode_tensor, to_array
+from pool.wire.tensors import to_array
 from pool.wire.worker_messages import ModelSettings
+from support.encoded import encode_tensor
 from workers.backend import CannotLoad
 from workers.signatures import resolve
 from workers.tf.loading import load as load_with

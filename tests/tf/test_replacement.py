@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from support.commands import command_line
 from support.pool_process import pool_process, stub_config
 from support.processes import alive, eventually

@@ -14,8 +14,9 @@ from pool.wire.codec import pack
 from pool.wire.lent import AnswerSpace, Lent
 from pool.wire.packing import unpack_answer
 from pool.wire.segment import Grant, attach, create, send_grant
-from pool.wire.worker_messages import PartDone, Run
+from pool.wire.worker_messages import Run
 from support.feeds import counting, feeds
+from support.outcomes import PartDone, outcomes_of
 from support.pool_process import PoolProcess, pool_process, stub_config
 from workers.memory import BatchMemory
 from workers.runner import Runner
@@ -90,7 +91,7 @@ def put(memory: memoryview, index: int) -> np.ndarray:
 def answers(finished, memory: memoryview) -> list[dict[str, np.ndarray]]:
     payload = iter(finished.payload)
     found = []
-    for outcome in finished.outcomes:
+    for outcome in outcomes_of(finished):
         assert isinstance(outcome, PartDone), outcome
         own = [next(payload) for _ in range(outcome.frames)]
         found.append(unpack_answer(own, lambda offset, size: memory[offset : offset + size]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.config.demo import demo_folder
+from pool.config.load import demo_folder
 from support.pool_process import pool_process, stub_config
 from support.processes import eventually, pid_of
 

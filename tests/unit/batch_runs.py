@@ -9,12 +9,12 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor, to_array
+from pool.wire.tensors import Array, to_array
 from pool.wire.worker_messages import (
-    PartDone,
-    PartOutcome,
     Run,
 )
+from support.encoded import encode_tensor
+from support.outcomes import Outcome, PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.shared_memory import SharedMemory
@@ -43,7 +43,7 @@ class Model:
 
 
 Part = Mapping[str, Any]
-Answer = dict[str, Array] | PartOutcome
+Answer = dict[str, Array] | Outcome
 
 
 def frames_of(part: Part, by_rows: bool = True) -> tuple[list[TensorHeader], list[bytes]]:
@@ -88,7 +88,7 @@ def answers(model: Model, message: Run, frames: Sequence[bytes]) -> list[Answer]
     assert finished.began <= finished.ended
     payload = [bytes(frame) for frame in finished.payload]
     found: list[Answer] = []
-    for outcome in finished.outcomes:
+    for outcome in outcomes_of(finished):
         if isinstance(outcome, PartDone):
             found.append(unpack_answer(payload[: outcome.frames]))
             del payload[: outcome.frames]

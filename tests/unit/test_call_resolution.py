@@ -14,7 +14,8 @@ from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
-from pool.wire.tensors import DTYPES, Array, dtype_name, encode_tensor, to_array
+from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
+from support.encoded import encode_tensor
 from workers.batch import whole
 from workers.casts import cast
 from workers.signatures import resolve

@@ -7,7 +7,7 @@ import pytest
 
 from pool import Client, RemoteSession, errors
 from pool.client.fetches import Fetches, flat_feeds
-from pool.client.run_options import run_options
+from pool.client.session_steps import run_options
 
 
 class Named:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pool import Client, errors
-from pool.client.trust import check_folder
+from pool.client.peer import check_folder
 from pool.endpoint import default_endpoint
 from support.asked import Asked
 from support.fake_pool import FakePool

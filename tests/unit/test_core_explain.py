@@ -5,8 +5,7 @@ import json
 import pytest
 
 from pool.core import events as told
-from pool.core.explain import MOST_LISTED
-from pool.core.history import MOST_DONE, MOST_FAILED
+from pool.core.history import MOST_DONE, MOST_FAILED, MOST_LISTED
 from pool.core.jobs import MOST_NOTES
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault

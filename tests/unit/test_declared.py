@@ -13,7 +13,8 @@ from pool.wire.codec import pack
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartDone, Remark, Run
+from pool.wire.worker_messages import Remark, Run
+from support.outcomes import PartDone, outcomes_of
 from unit.batch_runs import served
 from workers.handled import HandledModel
 from workers.handlers import Handler
@@ -47,7 +48,7 @@ def answers(model: Any, runs: int = 1, rows: int = 2) -> tuple[list[Array], list
     for number in range(runs):
         run = Run(number, "m", None, None, (rows,), rows, True)
         finished = runner.run(run, [table, np.ones((rows, 2), np.float32).tobytes()], BatchMemory())
-        assert isinstance(finished.outcomes[0], PartDone), finished.outcomes
+        assert isinstance(outcomes_of(finished)[0], PartDone), outcomes_of(finished)
         found.append(unpack_answer([bytes(frame) for frame in finished.payload])["y"])
     return found, said
 

@@ -16,8 +16,10 @@ from pool.wire.independence import Batching
 from pool.wire.packing import unpack_answer
 from pool.wire.session_runs import RUN as SESSION_RUN
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
-from pool.wire.tensors import Array, encode_tensor, to_array
-from pool.wire.worker_messages import HandlerSettings, ModelSettings, PartDone, PartFailed, PartSpoiled, RowsDiffer, Run
+from pool.wire.tensors import Array, to_array
+from pool.wire.worker_messages import Failed, HandlerSettings, ModelSettings, RowsChanged, Run, Spoiled
+from support.encoded import encode_tensor
+from support.outcomes import PartDone, outcomes_of
 from workers.backend import CannotLoad, ProcessUnusable
 from workers.handled import HandledModel
 from workers.handlers import Handler, load_handler
@@ -92,7 +94,7 @@ def run(
     finished = Runner({"m": model}, SharedMemory()).run(message, [table, *buffers], BatchMemory())
     payload = list(finished.payload)
     found: list[Any] = []
-    for outcome in finished.outcomes:
+    for outcome in outcomes_of(finished):
         if isinstance(outcome, PartDone):
             answer = unpack_answer([bytes(frame) for frame in payload[: outcome.frames]])
             found.append({name: array.tolist() for name, array in answer.items()})
@@ -126,7 +128,7 @@ def test_who_raises_fails_alone_and_is_told_where() -> None:
     caller, handler, post = found[1:4]
     where = "model m, signature s: handler words:Words, "
     assert (caller.fault, handler.fault, post.fault) == (Fault.INVALID_INPUT, Fault.MODEL_FAILED, Fault.MODEL_FAILED)
-    assert all(type(each) is PartFailed for each in (caller, handler, post))
+    assert all(type(each) is Failed for each in (caller, handler, post))
     assert caller.text.startswith(where + "preprocess: UnicodeDecodeError: 'ascii' codec")
     assert handler.text.startswith(where + "preprocess: LookupError: not found (test_handlers.py, line ")
     assert post.text.startswith(where + "postprocess: ValueError: a bad word (test_handlers.py, line ")
@@ -140,9 +142,9 @@ def test_a_run_that_fails_is_of_those_who_shared_it() -> None:
         return {"y": feeds["x"] * 2}
 
     model = handled(Words(), Graph(picky))
-    spoiled = PartSpoiled(Fault.MODEL_FAILED, "not two")
+    spoiled = Spoiled(Fault.MODEL_FAILED, "not two")
     assert run(model, text("ab"), text("abc"), text("cd")) == [spoiled, answer(b"abc"), spoiled]
-    assert run(model, text("ab")) == [PartFailed(Fault.MODEL_FAILED, "not two")]
+    assert run(model, text("ab")) == [Failed(Fault.MODEL_FAILED, "not two")]
 
 
 def test_each_group_is_padded_to_an_allowed_size() -> None:
@@ -158,7 +160,7 @@ def test_a_graph_that_does_not_keep_its_rows_is_run_part_by_part() -> None:
         assert run(model, text("ab"), text("cd")) == [answer(b"ab"), answer(b"cd")]
     assert [len(fed) for fed in graph.fed] == [2, 1, 1, 1, 1]
     (differs,) = run(model, text("ab", "cd"))
-    assert differs == RowsDiffer("model m, signature s: output 'text' came back with 1 rows where 2 were fed")
+    assert differs == RowsChanged("model m, signature s: output 'text' came back with 1 rows where 2 were fed")
 
 
 def test_inputs_that_have_no_rows_are_handled_job_by_job() -> None:
@@ -223,7 +225,7 @@ def test_what_it_may_not_give_is_its_own_fault(gives: Any, told: str) -> None:
             return gives
 
     (found,) = run(handled(Gives()), {"x": [[1.0]]})
-    assert isinstance(found, PartFailed)
+    assert isinstance(found, Failed)
     assert found.fault is Fault.MODEL_FAILED
     assert found.text.startswith("model m, signature s: handler words:Words, preprocess: ")
     assert told in found.text

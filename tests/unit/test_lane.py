@@ -18,13 +18,14 @@ from pool.wire.tensors import Array
 from pool.wire.worker_messages import (
     WORKER_MESSAGES,
     Done,
+    Failed,
     Hello,
     ModelSettings,
-    PartFailed,
     Run,
     Stop,
     WelcomeLane,
 )
+from support.outcomes import outcomes_of
 from unit.batch_runs import Model, floats, frames_of, served
 from workers.environment import Assignment
 from workers.independence.checks import PATIENCE
@@ -146,8 +147,8 @@ def test_a_part_that_fails_is_told_and_the_next_batch_is_served(start: Callable[
     pool.say(Run(1, "other", None, None, (1,), 1, False), b"", b"")
     _, done = pool.hear()
     assert isinstance(done, Done)
-    (outcome,) = done.outcomes
-    assert isinstance(outcome, PartFailed)
+    (outcome,) = outcomes_of(done)
+    assert isinstance(outcome, Failed)
     assert not pool.payload
     pool.run(2, 1)
     assert pool.answer(2) == [[2, -2]]

@@ -1,11 +1,10 @@
 """Frames go to libzmq by the shortest way, whole and in their order."""
 
 from types import FunctionType
-from typing import Any
 
 import zmq
 
-from pool.wire.multipart import plain_send, receive_frames, send_frames
+from pool.wire.multipart import plain_send, send_frames
 
 
 class Written:
@@ -16,8 +15,6 @@ class Written:
 
     def send(self, data: bytes, flags: int, copy: bool) -> None:
         self.sent.append((data, flags, copy))
-
-    def recv(self, flags: int, copy: bool) -> Any: ...
 
 
 def test_a_frame_is_sent_by_the_send_that_is_not_written_in_python() -> None:
@@ -35,5 +32,4 @@ def test_frames_come_whole_and_in_their_order() -> None:
         frames = [b"route", b"", zmq.Frame(b"header"), memoryview(bytes(1 << 20))]
         send_frames(one, frames)
         assert other.poll(5000)
-        received = receive_frames(other)
-        assert [bytes(frame) for frame in received] == [b"route", b"", b"header", bytes(1 << 20)]
+        assert other.recv_multipart(zmq.DONTWAIT) == [b"route", b"", b"header", bytes(1 << 20)]

@@ -1,4 +1,4 @@
-from pool.processes.noise import is_noise
+from pool.processes.output import is_noise
 
 BANNER = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
 ONEDNN = "I0000 00:00:1790000000.000000    1234 port.cc:153] oneDNN custom operations are on."

@@ -17,13 +17,13 @@ from pool.wire.packing import unpack_answer
 from pool.wire.signatures import PLACEMENT, REPORT, Refused, TensorSpec
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import (
+    Failed,
     ModelSettings,
-    PartDone,
-    PartFailed,
-    PartSpoiled,
-    RowsDiffer,
+    RowsChanged,
     Run,
+    Spoiled,
 )
+from support.outcomes import PartDone, outcomes_of
 from unit.batch_runs import Answer, Function, Model, X, answers, doubling, floats, frames_of, run, served, values
 from workers.backend import ProcessUnusable
 from workers.independence.known import Known
@@ -57,8 +57,8 @@ def test_a_part_that_cannot_be_read_or_does_not_fit_fails_alone() -> None:
 
     model = doubling()
     first, second, third, fourth = run(model, ONE, TWO, THREE, ONE, pad_to=8, spoil=spoil)
-    assert first == PartFailed(Fault.INVALID_INPUT, "the job cannot be read: 7 bytes for float32 [1, 2]")
-    assert third == PartFailed(Fault.INVALID_INPUT, "the job cannot be read: 0 bytes for float32 [1, 2]")
+    assert first == Failed(Fault.INVALID_INPUT, "the job cannot be read: 7 bytes for float32 [1, 2]")
+    assert third == Failed(Fault.INVALID_INPUT, "the job cannot be read: 0 bytes for float32 [1, 2]")
     assert values([second, fourth]) == [[[6, 8], [10, 12]], [[2, 4]]]
     assert len(model.fed[0]["x"]) == 8
 
@@ -69,7 +69,7 @@ def test_a_part_with_the_bytes_of_more_rows_than_it_has_fails_alone() -> None:
 
     model = doubling()
     first, second = run(model, ONE, TWO, spoil=spoil)
-    assert first == PartFailed(Fault.INVALID_INPUT, "the job cannot be read: 16 bytes for float32 [1, 2]")
+    assert first == Failed(Fault.INVALID_INPUT, "the job cannot be read: 16 bytes for float32 [1, 2]")
     assert values([second]) == [[[6, 8], [10, 12]]]
 
 
@@ -78,7 +78,7 @@ def test_values_are_refused_part_by_part() -> None:
     model = doubling()
     found = run(model, taken, refused, taken)
     assert values([found[0], found[2]]) == [[[2, 4]], [[2, 4]]]
-    assert found[1] == PartFailed(
+    assert found[1] == Failed(
         Fault.INVALID_INPUT,
         "model m, signature s, input 'x': expected float32 [?, 2], got int64 [1, 2], which cannot be cast without loss",
     )
@@ -89,7 +89,7 @@ def test_a_shape_that_fits_nobody_fails_each_with_its_own_rows() -> None:
     model = doubling()
     found = run(model, {"x": np.zeros((1, 3), np.float32)}, {"x": np.zeros((4, 3), np.float32)})
     said = "model m, signature s, input 'x': expected float32 [?, 2], got float32"
-    assert found == [PartFailed(Fault.INVALID_INPUT, f"{said} [{rows}, 3]") for rows in (1, 4)]
+    assert found == [Failed(Fault.INVALID_INPUT, f"{said} [{rows}, 3]") for rows in (1, 4)]
     assert not model.fed
 
 
@@ -113,7 +113,7 @@ def test_a_bool_of_another_byte_fails_alone() -> None:
 
     good, bad = run(Model(dict, inputs, inputs), {"b": np.array([True])}, {"b": np.array([True])}, spoil=spoil)
     assert isinstance(good, dict)
-    assert isinstance(bad, PartFailed)
+    assert isinstance(bad, Failed)
     assert "neither 0 nor 1" in bad.text
 
 
@@ -126,22 +126,22 @@ def raising(error: Exception) -> Function:
 
 def test_a_run_that_fails_spoils_the_joined_and_fails_the_lone() -> None:
     model = Model(raising(Refused("no", Fault.MODEL_FAILED)))
-    assert run(model, ONE, TWO) == [PartSpoiled(Fault.MODEL_FAILED, "no")] * 2
-    assert run(model, ONE, pad_to=4) == [PartFailed(Fault.MODEL_FAILED, "no")]
-    assert run(model, ONE, by_rows=False) == [PartFailed(Fault.MODEL_FAILED, "no")]
+    assert run(model, ONE, TWO) == [Spoiled(Fault.MODEL_FAILED, "no")] * 2
+    assert run(model, ONE, pad_to=4) == [Failed(Fault.MODEL_FAILED, "no")]
+    assert run(model, ONE, by_rows=False) == [Failed(Fault.MODEL_FAILED, "no")]
 
     def spoil(buffers: list[list[bytes]]) -> None:
         buffers[1][0] = b""
 
     left, unread = run(model, ONE, TWO, spoil=spoil)
-    assert left == PartFailed(Fault.MODEL_FAILED, "no"), "the only one that ran"
-    assert isinstance(unread, PartFailed)
+    assert left == Failed(Fault.MODEL_FAILED, "no"), "the only one that ran"
+    assert isinstance(unread, Failed)
 
 
 def test_memory_and_our_own_faults_are_told_apart() -> None:
-    assert run(Model(raising(MemoryError("none"))), ONE) == [PartFailed(Fault.OUT_OF_MEMORY, "in the worker: none")]
+    assert run(Model(raising(MemoryError("none"))), ONE) == [Failed(Fault.OUT_OF_MEMORY, "in the worker: none")]
     (found,) = run(Model(raising(KeyError("k\ud800" * 3000))), ONE)
-    assert isinstance(found, PartFailed)
+    assert isinstance(found, Failed)
     assert found.fault is Fault.MODEL_FAILED
     assert found.text.startswith("in the worker: KeyError: 'k")
     assert len(found.text.encode()) < 9000
@@ -156,7 +156,7 @@ def test_a_broken_process_answers_nobody() -> None:
 def test_other_rows_than_were_fed_are_nobodys(pad_to: int, fed: int) -> None:
     model = Model(lambda feeds: {"y": feeds["x"][:1]})
     text = f"model m, signature s: output 'y' came back with 1 rows where {fed} were fed"
-    assert run(model, ONE, TWO, pad_to=pad_to) == [RowsDiffer(text)] * 2
+    assert run(model, ONE, TWO, pad_to=pad_to) == [RowsChanged(text)] * 2
 
 
 def test_a_job_that_is_whole_may_get_any_rows() -> None:
@@ -185,7 +185,7 @@ def test_answers_that_are_views_of_the_batch_survive_the_next_batch() -> None:
     message = Run(1, "m", None, None, (2000, 2000), 4000, True)
     first = runner.run(message, [table, *frames_of(wide)[1], *frames_of(other)[1]], BatchMemory())
     runner.run(message, [table, *frames_of(other)[1], *frames_of(wide)[1]], BatchMemory())
-    sizes = [outcome.frames for outcome in first.outcomes if isinstance(outcome, PartDone)]
+    sizes = [outcome.frames for outcome in outcomes_of(first) if isinstance(outcome, PartDone)]
     frames = iter(first.payload)
     found = [unpack_answer([next(frames) for _ in range(size)])["x"] for size in sizes]
     assert [np.unique(array).tolist() for array in found] == [[1], [7]]
@@ -253,26 +253,26 @@ def test_a_lie_about_rows_is_a_bad_frame(
 ) -> None:
     message = Run(1, "m", None, None, rows, sum(rows), bool(rows))
     (found,) = answers(doubling(), message, [pack(Table(tensors)), *buffers])
-    assert isinstance(found, PartFailed)
+    assert isinstance(found, Failed)
     assert found.fault is Fault.INVALID_INPUT
     assert complaint in found.text
 
 
 def test_a_table_that_is_none_fails_each() -> None:
     found = answers(doubling(), Run(1, "m", None, None, (1, 1), 2, True), [b"\xc1", bytes(8), bytes(8)])
-    assert [type(outcome) for outcome in found] == [PartFailed] * 2
+    assert [type(outcome) for outcome in found] == [Failed] * 2
 
 
 def test_buffers_that_cannot_be_told_apart_spoil_all() -> None:
     message = Run(1, "m", None, None, (1, 1), 2, True)
     found = answers(doubling(), message, [pack(Table((FLOAT_ROWS,))), *[bytes(8)] * 3])
-    assert found == [PartSpoiled(Fault.INVALID_INPUT, "the batch cannot be read: 3 buffers for 2 parts")] * 2
+    assert found == [Spoiled(Fault.INVALID_INPUT, "the batch cannot be read: 3 buffers for 2 parts")] * 2
 
 
 def test_an_enormous_table_is_refused_and_not_kept() -> None:
     table = pack(Table(tuple(TensorHeader(f"{number}", "float32", (ROWS,), False) for number in range(60_000))))
     found = answers(doubling(), Run(1, "m", None, None, (1,), 1, True), [table])
-    assert isinstance(found[0], PartFailed)
+    assert isinstance(found[0], Failed)
     assert "a header of" in found[0].text
 
 
@@ -291,7 +291,7 @@ def test_what_ran_where_is_an_answer_like_any_other(monkeypatch: pytest.MonkeyPa
     assert json.loads(answer[REPORT].item()) == {"devices": ["/cpu:0"]}
     assert isinstance(placement(model, outputs=(REPORT,)), dict)
     for refused in (placement(model, TensorHeader("x", "float32", (), False)), placement(model, outputs=("y",))):
-        assert isinstance(refused, PartFailed)
+        assert isinstance(refused, Failed)
         assert refused.fault is Fault.INVALID_INPUT
         assert "Model.placement takes nothing, and gives 'report' alone" in refused.text
 
@@ -302,4 +302,4 @@ def test_a_model_that_cannot_say_what_ran_where_fails_the_job_alone(monkeypatch:
 
     model = Model(lambda _: {})
     monkeypatch.setattr(model, "placement", fail, raising=False)
-    assert placement(model) == PartFailed(Fault.OUT_OF_MEMORY, "no memory for a trace")
+    assert placement(model) == Failed(Fault.OUT_OF_MEMORY, "no memory for a trace")

@@ -8,7 +8,7 @@ import pytest
 
 from pool.wire.faults import Fault
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartFailed, RowsDiffer
+from pool.wire.worker_messages import Failed, RowsChanged
 from unit.batch_runs import Model, doubling, floats, run, values
 
 TEN = {"x": floats(*([n, -n] for n in range(10)))}
@@ -53,7 +53,7 @@ def test_a_run_of_other_rows_is_told_as_that_of_a_batch() -> None:
         return {"y": feeds["x"][: min(3, len(feeds["x"]))]}
 
     said = "model m, signature s: output 'y' came back with 3 rows where 4 were fed"
-    assert run(Model(loses), TEN, microbatch=4) == [RowsDiffer(said)]
+    assert run(Model(loses), TEN, microbatch=4) == [RowsChanged(said)]
 
 
 def test_runs_whose_answers_do_not_fit_together_fail() -> None:
@@ -63,7 +63,7 @@ def test_runs_whose_answers_do_not_fit_together_fail() -> None:
         return {"y": np.zeros((len(feeds["x"]), int(feeds["x"].max()) + 1), np.float32)}
 
     said = "output 'y' came back with rows of [4] for some rows and [8] for others"
-    assert run(Model(widest), TEN, microbatch=4) == [PartFailed(Fault.MODEL_FAILED, said)]
+    assert run(Model(widest), TEN, microbatch=4) == [Failed(Fault.MODEL_FAILED, said)]
 
 
 def test_a_run_that_fails_fails_them_all() -> None:
@@ -73,5 +73,5 @@ def test_a_run_that_fails_fails_them_all() -> None:
         return {"y": feeds["x"]}
 
     model = Model(fails)
-    assert run(model, TEN, microbatch=4) == [PartFailed(Fault.OUT_OF_MEMORY, "in the worker: no more")]
+    assert run(model, TEN, microbatch=4) == [Failed(Fault.OUT_OF_MEMORY, "in the worker: no more")]
     assert fed(model) == [4, 4]

@@ -13,8 +13,10 @@ from pool.wire.codec import BadFrame, pack
 from pool.wire.faults import Fault
 from pool.wire.lent import LENT_BYTES, NO_SPACE, AnswerSpace, Lent
 from pool.wire.segment import Grant, attach, create, send_grant
-from pool.wire.tensors import Array, encode_tensor
-from pool.wire.worker_messages import PartDone, PartFailed, Run
+from pool.wire.tensors import Array
+from pool.wire.worker_messages import Failed, Run
+from support.encoded import encode_tensor
+from support.outcomes import PartDone, outcomes_of
 from support.segment_worker import MIB, NUMBER, SEGMENT, WIDTH, Model, Worker
 from unit.batch_runs import served
 from workers import shared_memory as workers_memory
@@ -207,7 +209,7 @@ def test_a_neighbour_that_cannot_be_read_is_not_fed(worker: Worker) -> None:
     lent = beside(worker, (1, 1, 1))
     short = Lent(0, NUMBER, lent[1].offset, lent[1].size_bytes - 4)
     finished = worker.run(model, [1, 1, 1], [lent[0], short, lent[2]], pad_to=1)
-    assert [type(outcome) for outcome in finished.outcomes] == [PartDone, PartFailed, PartDone]
+    assert [type(outcome) for outcome in outcomes_of(finished)] == [PartDone, Failed, PartDone]
     assert not np.shares_memory(model.fed[0], worker.mapped)
     assert model.fed[0][:, 0].tolist() == [1, 3]
     last = Lent(0, NUMBER, lent[2].offset, 8)
@@ -265,9 +267,9 @@ def test_answers_are_written_into_their_spaces_and_nowhere_else(worker: Worker) 
 @pytest.mark.parametrize("lent", [Lent(0, NUMBER, SEGMENT - 64, LENT_BYTES), Lent(0, NUMBER, -64, LENT_BYTES)])
 def test_what_is_not_in_the_segment_fails_alone(worker: Worker, lent: Lent) -> None:
     good = worker.put(MIB, rows_of(1, 1))
-    done, failed = worker.run(Model(same), [1, 1], [good, lent]).outcomes
+    done, failed = outcomes_of(worker.run(Model(same), [1, 1], [good, lent]))
     assert isinstance(done, PartDone)
-    assert isinstance(failed, PartFailed)
+    assert isinstance(failed, Failed)
     assert failed.fault is Fault.INVALID_INPUT
     assert f"of a segment of {SEGMENT}" in failed.text
 

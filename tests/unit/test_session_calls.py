@@ -11,8 +11,10 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import encode_tensor, to_array
-from pool.wire.worker_messages import ModelSettings, PartDone, PartFailed, Run
+from pool.wire.tensors import to_array
+from pool.wire.worker_messages import Failed, ModelSettings, Run
+from support.encoded import encode_tensor
+from support.outcomes import PartDone, outcomes_of
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.sessions import Sessions
@@ -52,15 +54,15 @@ def sent(
 ) -> Any:
     run = Run(1, model, signature, outputs, rows, 0, False)
     finished = runner.run(run, [pack(Table(tuple(headers))), *buffers], BatchMemory())
-    (outcome,) = finished.outcomes
-    if isinstance(outcome, PartFailed):
+    (outcome,) = outcomes_of(finished)
+    if isinstance(outcome, Failed):
         return outcome
     assert isinstance(outcome, PartDone)
     return unpack_answer([bytes(frame) for frame in finished.payload])
 
 
 def failed(answer: object, text: str, fault: Fault = Fault.INVALID_INPUT) -> None:
-    assert isinstance(answer, PartFailed), answer
+    assert isinstance(answer, Failed), answer
     assert answer.fault is fault
     assert text in answer.text
 

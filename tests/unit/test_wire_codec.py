@@ -14,17 +14,15 @@ from pool.wire.signatures import ModelInfo, Signature
 from pool.wire.worker_messages import (
     Beat,
     Done,
+    Failed,
     Hello,
     LaneProgress,
-    PartDone,
-    PartFailed,
-    PartOutcome,
-    PartSpoiled,
     Phase,
-    RowsDiffer,
+    RowsChanged,
+    Spoiled,
     Welcome,
-    done,
 )
+from support.outcomes import Outcome, PartDone, done_of, outcomes_of
 
 REST = (None, False)  # of `Names`: version, counted
 SETTINGS = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
@@ -61,13 +59,13 @@ WELCOME = [1, 0, 1.0]
         (Failure, [1, "x" * 9999, "", None], "Failure: fault: no Fault: 'x"),
         (Failure, [1, [], "", None], "Failure: fault: no Fault: ()"),
         (Beat, [1, "", []], "Beat: phase: no Phase: 1"),
-        (Failures, [[[3, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (Failures, [[[-1, ["", ""]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (Failures, [[[2**64 - 1, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (Failures, [[[False, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (Failures, [[[0]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (Failures, [[[0, [1], 2]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (Failures, [[[]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[3, [1]]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
+        (Failures, [[[-1, ["", ""]]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
+        (Failures, [[[2**64 - 1, [1]]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
+        (Failures, [[[False, [1]]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
+        (Failures, [[[0]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
+        (Failures, [[[0, [1], 2]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
+        (Failures, [[[]]], "_Failures: failures: expected one of Failed, Spoiled, RowsChanged"),
         (LaneProgress, ["one", 1, 0.0], "LaneProgress: lane: expected int, got str"),
         (
             Welcome,
@@ -111,12 +109,12 @@ def test_what_fits_is_taken(fields: Any, message: object) -> None:
 
 def test_the_form_on_the_wire() -> None:
     """Fields in order, an enum as its text, a union as its member's index and that member."""
-    failed = PartFailed(Fault.MODEL_FAILED, "why")
-    answered = done(3, [PartDone(2), failed, RowsDiffer("2 for 3"), PartDone(1)], 0.5, 0.25)
+    failed = Failed(Fault.MODEL_FAILED, "why")
+    answered = done_of(3, [PartDone(2), failed, RowsChanged("2 for 3"), PartDone(1)], 0.5, 0.25)
     failures = [[0, ["model-failed", "why"]], [2, ["2 for 3"]]]
     assert msgpack.unpackb(pack(Failures(answered.failures))) == [failures]
     assert answered.frames == (2, 0, 0, 1)
-    assert list(answered.outcomes) == [PartDone(2), failed, RowsDiffer("2 for 3"), PartDone(1)]
+    assert list(outcomes_of(answered)) == [PartDone(2), failed, RowsChanged("2 for 3"), PartDone(1)]
     assert msgpack.unpackb(pack(Beat(Phase.WARMING_UP, "m", ()))) == ["warming up", "m", []]
 
 
@@ -128,13 +126,13 @@ def test_what_the_wire_cannot_hold_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("odd", "sent"),
     [
-        (PartFailed(Fault.MODEL_FAILED, "m\udcff: é"), PartFailed(Fault.MODEL_FAILED, r"m\udcff: é")),
+        (Failed(Fault.MODEL_FAILED, "m\udcff: é"), Failed(Fault.MODEL_FAILED, r"m\udcff: é")),
         (Failure(1, Fault.MODEL_FAILED, "\ud800", None), Failure(1, Fault.MODEL_FAILED, r"\ud800", None)),
         (Beat(Phase.LOADING, "\udc80", ()), Beat(Phase.LOADING, r"\udc80", ())),
         (Answer(1, "\udcff"), Answer(1, r"\udcff")),
         (
-            Failures((PartSpoiled(Fault.MODEL_FAILED, "\udcff"),)),
-            Failures((PartSpoiled(Fault.MODEL_FAILED, r"\udcff"),)),
+            Failures((Spoiled(Fault.MODEL_FAILED, "\udcff"),)),
+            Failures((Spoiled(Fault.MODEL_FAILED, r"\udcff"),)),
         ),
         (
             ModelInfo("m", "/\udcff", {"\ud801": Signature({}, {})}, False),
@@ -156,15 +154,15 @@ def test_so_is_one_in_plain_values() -> None:
 
 def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
     long, other = "x" * 2000, "y" * 2000
-    outcomes: list[PartOutcome] = [
-        PartSpoiled(Fault.MODEL_FAILED, long),
+    outcomes: list[Outcome] = [
+        Spoiled(Fault.MODEL_FAILED, long),
         PartDone(2),
-        PartFailed(Fault.INVALID_INPUT, other),
-        *[PartSpoiled(Fault.MODEL_FAILED, long)] * 4000,
-        PartSpoiled(Fault.MODEL_FAILED, other),
-        PartSpoiled(Fault.MODEL_FAILED, other),
+        Failed(Fault.INVALID_INPUT, other),
+        *[Spoiled(Fault.MODEL_FAILED, long)] * 4000,
+        Spoiled(Fault.MODEL_FAILED, other),
+        Spoiled(Fault.MODEL_FAILED, other),
     ]
-    (frame,) = done(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
+    (frame,) = done_of(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
     assert len(frame) < 150_000
     (again, _) = Done.read(memoryview(frame), [frame])
-    assert list(again.outcomes) == outcomes
+    assert list(outcomes_of(again)) == outcomes

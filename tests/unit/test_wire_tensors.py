@@ -11,7 +11,8 @@ import pytest
 
 from pool.wire.calls import Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.tensors import DTYPES, Array, decode_tensor, dtype_name, encode_tensor, to_array
+from pool.wire.tensors import DTYPES, Array, decode_tensor, dtype_name, to_array
+from support.encoded import encode_tensor
 
 NUMERIC = [name for name in DTYPES if name != "string"]
 

@@ -1,16 +1,18 @@
 """TensorFlow as a worker's backend. Importing this module imports TensorFlow, which takes seconds."""
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pool.wire.worker_messages import ModelSettings, TensorFlowSettings
-from workers.backend import WrongDevices
+from workers.backend import CannotLoad, WrongDevices
 from workers.independence import Known
 from workers.tf.copies import Copies, load_copies
+from workers.tf.errors import one_line
 from workers.tf.library import tf
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
-from workers.tf.op_libraries import load_op_libraries
 from workers.tf.session import config_of_model, config_proto
 from workers.tf.tuned import TunedModel
 
@@ -60,3 +62,21 @@ def _advice(seen: int, gpus: int) -> str:
     if not tf.test.is_built_with_cuda():
         return "this build of TensorFlow has no CUDA: pip install 'tf-worker-pool[gpu]'"
     return "install CUDA's libraries with pip install 'tf-worker-pool[gpu]'; `pool doctor` checks them and the driver"
+
+
+def load_op_libraries(paths: Sequence[str]) -> None:
+    """Libraries of custom ops. They stay for the life of the process.
+
+    Raises `CannotLoad` with one line for the first that is not there, or is none for this TensorFlow.
+    """
+    for path in paths:
+        where = f"op_libraries of [tensorflow]: {path}"
+        if not Path(path).is_file():
+            raise CannotLoad(
+                f"{where} is not a file: give a library (.so) that was built with this TensorFlow's headers"
+            )
+        try:
+            tf.load_op_library(path)
+        except (tf.errors.OpError, RuntimeError, OSError) as error:
+            why = one_line(error)
+            raise CannotLoad(f"{where} cannot be loaded into TensorFlow {tf.__version__}: {why}") from error

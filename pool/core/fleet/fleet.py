@@ -11,7 +11,7 @@ from pool.core import events as told
 from pool.core.fleet.deaths import Deaths
 from pool.core.fleet.replacements import Replacements
 from pool.core.fleet.slot import ALIVE, HELD, Failure, Slot, SlotState
-from pool.core.fleet.worker import ENDED, SERVES, KilledFor, Role, Worker, WorkerState
+from pool.core.fleet.worker import ENDED, SERVES, Kill, KilledFor, Role, Worker, WorkerState
 from pool.core.jobs import Batch
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
@@ -51,10 +51,8 @@ class Fleet:
         """How many slots with models run nothing any more, or not yet: they are FATAL or STOPPED."""
         self.awaited: frozenset[str] = frozenset()
         """The models that slots are about to get, whose jobs wait though no slot has them."""
-        self.stopping = False
-        self.stop_reason = ""
-        self.gave_up = False
-        """Whether it stops because only another start of it can serve."""
+        self.stop_asked: told.StopAsked | None = None
+        """For which it stops, once it does."""
         self.over = False
         """Whether it was said that the pool has ended."""
         self.due: list[Slot] = []
@@ -66,6 +64,10 @@ class Fleet:
         self.replacements = Replacements(self)
         self.timers = timers
         self._announced = False
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop_asked is not None
 
     def adopt(self, policy: Policy) -> None:
         """Timers that run stay as they are; the deaths of each slot are counted on."""
@@ -140,8 +142,8 @@ class Fleet:
         return waiting > 0 and waiting + sum(slot.state is SlotState.FATAL for slot in planned) == len(planned)
 
     def verdict(self) -> do.PoolStopped:
-        if self.stopping:
-            return do.PoolStopped(failed=self.gave_up, reason=self.stop_reason)
+        if self.stop_asked is not None:
+            return do.PoolStopped(isinstance(self.stop_asked, told.StartFailed), self.stop_asked.reason)
         fatal = [f"slot {slot.number}: {slot.reason}" for slot in self.slots if slot.state is SlotState.FATAL]
         return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {'; '.join(fatal)}")
 
@@ -289,7 +291,7 @@ class Fleet:
         """By SIGKILL; `stacks` as in `KillWorker`."""
         if worker.state in ENDED:
             return
-        worker.killed_for, worker.kill = reason, kill
+        worker.killed_for = Kill(kill, reason)
         self._end(worker, WorkerState.KILLED, reason, self.policy.kill_timeout_s, now)
         self.orders.append(do.KillWorker(worker.slot.number, worker.incarnation, reason, stacks))
 
@@ -312,9 +314,9 @@ class Fleet:
         if worker.state not in ENDED:
             self.tell_to_stop(worker, "", now)
 
-    def stop(self, reason: str, now: float) -> None:
+    def stop(self, asked: told.StopAsked, now: float) -> None:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
-        self.stopping, self.stop_reason = True, reason
+        self.stop_asked = asked
         self.replacements.forgo_all(now)
         for slot in self.slots:
             self.dismiss_standby(slot, now)

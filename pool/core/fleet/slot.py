@@ -194,7 +194,8 @@ class Slot:
         """Unless it ended because it was told to. REQUIRES that the worker's state is still that before its exit."""
         told_to = worker.state is WorkerState.STOPPING and death.cause in (Exit.STOPPED.name, Exit.POOL_GONE.name)
         if not (told_to or death.no_room):
-            self.deaths[death.cause if worker.kill is None or death.untouched else worker.kill.name] += 1
+            kill = None if death.untouched else worker.killed_for
+            self.deaths[death.cause if kill is None else kill.cause.name] += 1
 
     def validate(self, timers: Timers) -> None:
         """Raises AssertionError where an invariant of the slot and its workers does not hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pool.core.events import Death, WorkerBeat, WorkerReady
 from pool.core.jobs import IllegalStep
@@ -16,7 +16,7 @@ from pool.wire.signatures import ModelInfo
 if TYPE_CHECKING:
     from pool.core.fleet.slot import Slot
 
-__all__ = ["WORKER_STEPS", "KilledFor", "Role", "Worker", "WorkerId", "WorkerState"]
+__all__ = ["WORKER_STEPS", "Kill", "KilledFor", "Role", "Worker", "WorkerId", "WorkerState"]
 
 WorkerId = tuple[int, int]
 """Slot and incarnation, which name a worker for ever."""
@@ -60,6 +60,13 @@ class KilledFor(Enum):
     UNWANTED = "nobody waited any more for what it ran, or the pool ended at once"
 
 
+class Kill(NamedTuple):
+    """`why`: in words, which begin with what the worker did."""
+
+    cause: KilledFor
+    why: str
+
+
 SHOWN = {WorkerState.STANDING_BY: "READY", WorkerState.YIELDING: "DRAINING", WorkerState.KILLED: "STOPPING"}
 
 _DOWN = frozenset({WorkerState.STOPPING, WorkerState.KILLED, WorkerState.GONE})
@@ -83,7 +90,7 @@ class Worker:
     """`(slot, incarnation)` names it for ever. `models` are those that it was told of; `loaded`, what it said of them.
 
     `since` when it is in the state that people are shown. `heard_at` is its last beat; `missed_at`: when it was last
-    found idle and silent for too long. `killed_for`: why the pool killed it in words, if it did, and `kill` for what.
+    found idle and silent for too long. `killed_for`: why the pool killed it, if it did.
     `resident_bytes`: of the machine's memory, when it was measured last. `share` of the bounds at which it is recycled,
     once that is drawn.
     """
@@ -105,8 +112,7 @@ class Worker:
     resident_bytes: int = 0
     finished: int = 0  # batches
     jobs_done: int = 0
-    killed_for: str | None = None
-    kill: KilledFor | None = None
+    killed_for: Kill | None = None
     share: float | None = None
 
     @property
@@ -173,5 +179,5 @@ class Worker:
     def end(self, death: Death) -> str:
         """Its death in words."""
         if self.killed_for is not None and not death.untouched:
-            return f"killed by the pool because it {self.killed_for}"
+            return f"killed by the pool because it {self.killed_for.why}"
         return death.text

@@ -1,24 +1,15 @@
 """What `Client.status` tells: what runs where, now."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 
 from pool.wire.codec import Record
-from pool.wire.html import html_table
 from pool.wire.records.gateway import Gateway
 from pool.wire.records.loads import ModelLoad
 from pool.wire.records.slots import Slot
 
-__all__ = [
-    "Failover",
-    "ModelCopies",
-    "Moved",
-    "Queue",
-    "RollingUpdate",
-    "Status",
-    "Unloadable",
-    "VersionsOnDisk",
-]
+__all__ = ["Failover", "ModelCopies", "Moved", "Queue", "RollingUpdate", "Status", "Unloadable", "VersionsOnDisk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +109,13 @@ class Status(Record):
         return html_table(title, ("slot", "device", "state", "doing", "jobs", "models"), slots) + html_table(
             "jobs", ("model", "queued", "unanswered", "done in the last minute", "failed in it"), models
         )
+
+
+def html_table(title: str, headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Whatever stands in a cell is text."""
+    lines = [_row("th", headings), *(_row("td", row) for row in rows)]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
+def _row(kind: str, cells: Iterable[object]) -> str:
+    return f"<tr>{''.join(f'<{kind}>{escape(str(cell))}</{kind}>' for cell in cells)}</tr>"

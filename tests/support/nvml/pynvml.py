@@ -346,5 +346,5 @@ def _sees(pid: int, uuid: str) -> bool:
     # The file of states makes it a worker of this test's pool, and not of another's that runs beside it.
     ours = f"FAKE_NVML_STATE={os.environ.get('FAKE_NVML_STATE')}".encode() in environ
     seen = [line.partition(b"=")[2] for line in environ if line.startswith(b"CUDA_VISIBLE_DEVICES=")]
-    a_worker = b"workers" in argv or b"workers.stub.probe" in argv
+    a_worker = b"workers" in argv or b"stub_probe" in argv
     return ours and a_worker and any(uuid.encode() in value.split(b",") for value in seen)

@@ -1,4 +1,4 @@
-"""`python -m workers.stub.probe`: sees the GPUs that NVML lists, and what CUDA_VISIBLE_DEVICES leaves of them.
+"""In the place of `workers.tf.probe`: sees the GPUs that NVML lists, and what CUDA_VISIBLE_DEVICES leaves of them.
 
 STUB_PROBE in the environment makes it: blind (it sees none, and says why), other (each is at another place), wrong (its
 numbers are), whole (it takes no notice of limits), hang, crash.
