@@ -23,8 +23,9 @@ from pydantic import (
 )
 
 from pool.config.quantities import Bytes, BytesOrUnlimited, CountOrUnlimited, PositiveSeconds, RateOrUnlimited
-from pool.config.section import AtKey, Context, Section, SomePath, Texts, or_word
-from pool.kept import CLIENT_NAME, WrongTokens, read_tokens
+from pool.config.section import AtKey, Section, SomePath, Texts, or_word, user_of
+from pool.kept import WrongTokens, read_tokens
+from pool.keys import NAME
 from pool.wire.gateway import ClientRules, GatewayLimits, GatewaySettings, Token
 
 __all__ = ["ClientSection", "GatewayAdvanced", "GatewaySection"]
@@ -62,10 +63,6 @@ class CertificateFile:
 _path_of = TypeAdapter(SomePath)
 
 
-def _user(info: ValidationInfo) -> int:
-    return info.context.user if isinstance(info.context, Context) else os.geteuid()
-
-
 def _certificate(value: object, info: ValidationInfo) -> CertificateFile | None:
     if value == "off":
         return None
@@ -91,7 +88,7 @@ def _tokens(value: object, info: ValidationInfo) -> TokensFile | None:
         return value
     path = _path(value, "tokens", info)
     try:
-        return TokensFile(path, read_tokens(Path(path), _user(info)))
+        return TokensFile(path, read_tokens(Path(path), user_of(info)))
     except WrongTokens as error:
         raise ValueError(str(error)) from None
 
@@ -121,7 +118,7 @@ def _private(value: str, info: ValidationInfo) -> str:
         about = os.stat(value)
     except OSError as error:
         raise ValueError(f"{value} cannot be read: {error.strerror}; write the path of a PEM file") from None
-    if about.st_uid not in (_user(info), 0) or about.st_mode & 0o007:
+    if about.st_uid not in (user_of(info), 0) or about.st_mode & 0o007:
         mode = stat.S_IMODE(about.st_mode)
         raise ValueError(
             f"{value} belongs to uid {about.st_uid} and has mode {mode:04o}, so others can open it;"
@@ -258,7 +255,7 @@ class ClientSection(Section):
     @field_validator("name")
     @classmethod
     def _is_a_name_of_the_tokens(cls, value: str) -> str:
-        if CLIENT_NAME.fullmatch(value) is None:
+        if NAME.fullmatch(value) is None:
             raise ValueError(f"{value!r} is not a name; write letters, digits, '_', '.' and '-', 1 to 64 of them")
         return value
 

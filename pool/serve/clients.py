@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from pool.keys import Entrant
 from pool.serve.calls import Calls
 from pool.serve.repeats import Reading
 from pool.serve.shared_memory import JobRegions
@@ -29,13 +30,14 @@ class Client:
     """`name`: its number, as bytes. `owed`: the jobs that it has no answer to, and where each lies in segments.
 
     `comparing`: those of them that are compared with quarantined ones first. `terms`: the last that it was told of.
-    `is_owner`: it is the pool's own user's, or root's, by the Unix socket.
+    `is_owner`: it is the pool's own user's, or root's, by the Unix socket. `entrant`: whose key it has shown.
     """
 
     name: bytes
     address: Address
     terms: Opened
     is_owner: bool = False
+    entrant: Entrant | None = None
     calls: Calls = field(default_factory=Calls)
     owed: dict[int, JobRegions | None] = field(default_factory=dict)
     comparing: dict[int, Reading] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from pool.clock import Alarm
 from pool.core import Job
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
+from pool.keys import Entrant
 from pool.logs import about, callers
 from pool.serve import gate
 from pool.serve.calls import Call, inputs_of
@@ -39,6 +40,7 @@ from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
+from pool.serve.zap import Zap
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
@@ -65,6 +67,8 @@ COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones
 SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
 PART_S = 0.5  # for the clients' last words: one that runs answers in milliseconds
 PART_LOOK_S = 0.02  # how often the pipes of slow readers are tried meanwhile
+HANDSHAKE_MS = 2000  # for a handshake over TCP: a few round trips
+LOCAL_THREAD, TCP_THREAD = 0, 1  # of libzmq: what strangers have it do keeps nobody on this machine waiting
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 LETTER_JOBS = 256  # of one client in one message: a header of some 20 KiB
 LETTER_BYTES = 1 << 20  # what is larger costs more than a message does, and is better begun to be read
@@ -109,6 +113,7 @@ class Front:
         self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
+        self._zaps: list[Zap | None] = []  # of the inboxes whose clients have keys
         self._owners = {os.getuid(), 0}
         self._clients = Clients(SILENCE_S, opened)
         self._shared_memory = shared_memory
@@ -143,17 +148,23 @@ class Front:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
         self._memory_listener = MemoryListener(path, self._shared_memory, self.refused)
 
-    def bind_remote(self, endpoint: str) -> None:
-        """Opens a TCP endpoint of this machine; what comes from there may submit and ask, not stop the pool."""
+    def bind_remote(self, endpoint: str, zap: Zap | None) -> None:
+        """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool.
+
+        `zap`: says whose keys may enter; None: every user of this machine may, so the endpoint is to be a loopback one.
+        """
         try:
-            listener, bound = gate.loopback(endpoint)
+            listener, bound = gate.over_tcp(endpoint)
         except OSError as error:
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
-        self._bind(listener, bound, local=False)
-        log.info("listening at %s too, for every user of this machine", bound, extra=about("listening", endpoint=bound))
+        self._bind(listener, bound, local=False, zap=zap)
+        whom = "every user of this machine" if zap is None else "whoever has a key that may enter"
+        log.info("listening at %s too, for %s", bound, whom, extra=about("listening", endpoint=bound))
 
-    def _bind(self, listener: socket.socket, endpoint: str, local: bool) -> None:
-        router = new_router(self._context)
+    def _bind(self, listener: socket.socket, endpoint: str, local: bool, zap: Zap | None = None) -> None:
+        router = new_router(self._context, LOCAL_THREAD if local else TCP_THREAD)
+        if zap is not None:
+            zap.guard(router)
         router.linger = LINGER_MS
         router.sndhwm, router.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
         # Of one frame. Nothing in libzmq bounds a message of many: it holds all until the last one has come, whatever
@@ -162,6 +173,8 @@ class Front:
         router.maxmsgsize = self._opened.credit_bytes + (1 << 20)
         if not local:
             router.heartbeat_ivl, router.heartbeat_timeout = 5_000, 15_000
+            router.handshake_ivl = HANDSHAKE_MS
+            router.ipv6 = True
         try:
             self.gates.append(gate.Gate(router, listener, endpoint, self.refused))
         except OSError as error:
@@ -171,6 +184,7 @@ class Front:
         self.sockets.append(router)
         self.inboxes.append(Inbox(router))
         self._local.append(local)
+        self._zaps.append(zap)
 
     @property
     def unread_bytes(self) -> int:
@@ -272,8 +286,13 @@ class Front:
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:
+                entrant = self._entrant(address[0], frames[0])
                 client = self._clients.find(address)
+                client.entrant = entrant
                 client.is_owner = self._local[address[0]] and gate.uid_of(frames[0]) in self._owners
+            elif client.entrant is not None and not client.entrant.may_stay:
+                self._ends(client, wire.Farewell("its key may not enter any more", unread=False))
+                return None
             self._clients.heard(client, now)
             if self._turn.instant > now + LOOK_S:  # it need not be told with each message
                 self._turn.by(now + LOOK_S)
@@ -292,6 +311,14 @@ class Front:
         except Exception as error:
             self._drop(self._clients.find(address), error, "read what it sent")
         return None
+
+    def _entrant(self, index: int, frame: zmq.Frame) -> Entrant | None:
+        """Whose key it is that comes with the first message; None where no key is asked for. Raises `BadFrame`."""
+        if (zap := self._zaps[index]) is None:
+            return None
+        if (entrant := zap.entrant(frame)) is None:
+            raise BadFrame("the key of this connection may not enter any more")
+        return entrant
 
     def parted(self, client: bytes) -> None:
         """The core has heard that it is gone, and what that brought about was sent."""

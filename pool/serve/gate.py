@@ -23,7 +23,7 @@ from pool.logs import about
 from pool.loop import Loop, descriptors
 from pool.serve.refusals import count
 
-__all__ = ["Gate", "Gates", "local", "loopback", "uid_of"]
+__all__ = ["Gate", "Gates", "local", "over_tcp", "uid_of"]
 
 log = logging.getLogger("pool.gate")
 
@@ -188,7 +188,7 @@ def uid_of(frame: zmq.Frame) -> int | None:
     return int(uid) if uid.isdecimal() else None
 
 
-def loopback(endpoint: str) -> tuple[socket.socket, str]:
+def over_tcp(endpoint: str) -> tuple[socket.socket, str]:
     """A TCP listener, and where it is: the port may have been left open. REQUIRES a number as the address.
 
     Raises `OSError`.
