@@ -5,6 +5,7 @@ file, line, key and what would be right. It never looks at a device or a model's
 certificate of a gateway. It alone imports pydantic.
 """
 
+from pool.config.client import ClientSection
 from pool.config.demo import demo_folder
 from pool.config.load import load_settings, parse_settings, tokens_path, with_demo, with_gateway
 from pool.config.renamed import RENAMED
@@ -12,6 +13,7 @@ from pool.config.settings import Settings
 
 __all__ = [
     "RENAMED",
+    "ClientSection",
     "Settings",
     "demo_folder",
     "load_settings",

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from pool.config.client import ClientSection
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
-from pool.config.gateway import ClientSection, GatewaySection
+from pool.config.gateway import GatewaySection
 from pool.config.handler import HandlerKeys
 from pool.config.optimizations import OptimizationKeys
 from pool.config.quantities import (
@@ -347,6 +348,18 @@ class Settings(Section):
     def _devices_are_unique(cls, value: tuple[DeviceSection, ...]) -> tuple[DeviceSection, ...]:
         for index in repeated_names([device.use for device in value]):
             raise ValueError(f"two sections use {value[index].use!r}; write the keys of both into one")
+        return value
+
+    @field_validator("client")
+    @classmethod
+    def _nobody_is_two_clients(cls, value: tuple[ClientSection, ...]) -> tuple[ClientSection, ...]:
+        for what, of in (("key", lambda each: (each.name, *each.keys)), ("user", lambda each: each.users)):
+            whose: dict[object, str] = {}
+            for client in value:
+                for each in dict.fromkeys(of(client)):
+                    if (other := whose.setdefault(each, client.name)) != client.name:
+                        right = "write it into one of them"
+                        raise ValueError(f"{what} {each!r} is of {other} and of {client.name}; {right}")
         return value
 
     @model_validator(mode="after")

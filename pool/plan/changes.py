@@ -46,7 +46,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
             "processes tokens insecure certificate key hosts origins repository_control max_body max_connections"
             " max_json max_headers read_timeout idle_timeout"
         ),
-        "client": _keys("models rate max_jobs max_bytes"),
+        "client": _keys("keys users models weight rate max_jobs max_bytes may"),
         "device": _keys("tensorflow"),
         "model": _keys(
             "max_batch batch_wait allowed_batch_sizes weight max_jobs max_bytes labels path versions tags inputs"

@@ -8,12 +8,11 @@ own; its routing id is nobody's to know.
 
 import contextlib
 import logging
-import os
 import shlex
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,7 +23,6 @@ from pool.clock import Alarm
 from pool.core import Job
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
-from pool.keys import Entrant
 from pool.logs import about, callers
 from pool.serve import gate
 from pool.serve.calls import Call, inputs_of
@@ -40,6 +38,7 @@ from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
+from pool.serve.standing import Standing, Standings
 from pool.serve.zap import Zap
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
@@ -98,6 +97,7 @@ class Front:
         most_replies: int,
         shared_memory: SharedMemory,
         turn: Alarm,
+        standings: Standings | None = None,
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
@@ -114,7 +114,7 @@ class Front:
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._zaps: list[Zap | None] = []  # of the inboxes whose clients have keys
-        self._owners = {os.getuid(), 0}
+        self._standings = standings or Standings()
         self._clients = Clients(SILENCE_S, opened)
         self._shared_memory = shared_memory
         self._turn = turn
@@ -128,8 +128,10 @@ class Front:
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[Client, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
-    def adopt(self, opened: wire.Opened, most_replies: int) -> None:
+    def adopt(self, opened: wire.Opened, most_replies: int, standings: Standings) -> None:
         """Other terms. A client that is connected hears of them as an answer to its next message.
+
+        Who is somebody else now, or may do something else, has to connect again.
 
         A client's credit never becomes more than it was at first: the sockets that are bound would cut it off.
         """
@@ -138,6 +140,16 @@ class Front:
         if opened != self._opened:
             self._opened = opened
         self._outboxes.adopt(most_replies, credit_bytes)
+        self._standings = standings
+        for client in self._clients.named.values():
+            if self._standing(client) != client.standing:
+                self._ends(client, wire.Farewell("its [[client]] has changed", unread=False))
+
+    def _standing(self, client: Client) -> Standing:
+        """By the present configuration."""
+        if client.entrant is not None:
+            return self._standings.of_key(client.entrant.name)
+        return self._standings.of_user(client.uid)  # None for who comes over TCP without a key
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone until it is opened to a group: its members, too, may submit and
@@ -195,6 +207,10 @@ class Front:
     def clients(self) -> int:
         """How many are there."""
         return len(self._clients.present())
+
+    def connections(self) -> Mapping[str, int]:
+        """How many are there of each account."""
+        return Counter(client.standing.account for client in self._clients.present())
 
     @property
     def call_bytes(self) -> int:
@@ -286,10 +302,7 @@ class Front:
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:
-                entrant = self._entrant(address[0], frames[0])
-                client = self._clients.find(address)
-                client.entrant = entrant
-                client.is_owner = self._local[address[0]] and gate.uid_of(frames[0]) in self._owners
+                client = self._begins(address, frames[0])
             elif client.entrant is not None and not client.entrant.may_stay:
                 self._ends(client, wire.Farewell("its key may not enter any more", unread=False))
                 return None
@@ -312,13 +325,17 @@ class Front:
             self._drop(self._clients.find(address), error, "read what it sent")
         return None
 
-    def _entrant(self, index: int, frame: zmq.Frame) -> Entrant | None:
-        """Whose key it is that comes with the first message; None where no key is asked for. Raises `BadFrame`."""
+    def _begins(self, address: Address, frame: zmq.Frame) -> Client:
+        """Who it is that speaks for the first time. Raises `BadFrame` for a key that may not enter any more."""
+        index = address[0]
+        if self._local[index]:
+            uid = gate.uid_of(frame)
+            return self._clients.find(address, self._standings.of_user(uid), uid=uid)
         if (zap := self._zaps[index]) is None:
-            return None
+            return self._clients.find(address)
         if (entrant := zap.entrant(frame)) is None:
             raise BadFrame("the key of this connection may not enter any more")
-        return entrant
+        return self._clients.find(address, self._standings.of_key(entrant.name), entrant)
 
     def parted(self, client: bytes) -> None:
         """The core has heard that it is gone, and what that brought about was sent."""
@@ -354,7 +371,7 @@ class Front:
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
-                question = Question(client.name, request, what, about, client.is_owner)
+                question = Question(client.name, request, what, about, client.standing.may)
                 self._turn.soon()
                 if not self._questions.add(question):
                     why = f"{MOST_WAITING} questions of this client already wait for answers"
@@ -385,7 +402,7 @@ class Front:
         now: float,
     ) -> Arrival | None:
         try:
-            call = client.calls.of(submit, client.is_owner)
+            call = client.calls.of(submit, client.standing)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
@@ -398,7 +415,7 @@ class Front:
             self._released(client, submit.job)
             return None
         if call.refusal is not None:
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, call.refusal, None))
+            self._say(client, wire.Failure(submit.job, *call.refusal, None))
             self._released(client, submit.job)
             return None
         try:

@@ -64,6 +64,7 @@ from pool.serve.rows import Inputs
 from pool.serve.shared_memory import JobRegions, Segment, SharedMemory
 from pool.serve.signal_pipe import SignalPipe
 from pool.serve.slot_log import SlotLog
+from pool.serve.standing import Standings
 from pool.serve.status import doing, resident_bytes, restart_needed, without
 from pool.serve.zap import Zap
 from pool.systemd import Notifier
@@ -210,6 +211,7 @@ class Service:
                 policy.max_jobs,
                 self._shared_memory,
                 self._front_turn,
+                Standings(self._plan.settings.client),
             )
             self._tell.front, self._tell.back = self._front, self._back
             asks_nvml = policy.device_free_timeout_s > 0
@@ -619,7 +621,7 @@ class Service:
 
     def _adopt(self, plan: Plan) -> None:
         policy = plan.policy
-        self._front.adopt(self._opened(), policy.max_jobs)
+        self._front.adopt(self._opened(), policy.max_jobs, Standings(plan.settings.client))
         self._shared_memory.adopt(
             plan.settings.shared_memory.max_bytes or 0, plan.settings.shared_memory.client_max_bytes
         )

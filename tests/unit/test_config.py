@@ -13,7 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from pool.config import Settings, load_settings, parse_settings, with_demo
-from pool.config.gateway import ClientSection, GatewaySection
+from pool.config.client import ClientSection
+from pool.config.gateway import GatewaySection
 from pool.config.renamed import RENAMED
 from pool.config.settings import ModelSection
 from pool.config.tensorflow import DeviceSection, TensorFlowSection
