@@ -27,6 +27,7 @@ from pool.logs import about, callers
 from pool.serve import gate
 from pool.serve.calls import Call, inputs_of
 from pool.serve.clients import LOOK_S, Address, Client, Clients
+from pool.serve.connections import Connections
 from pool.serve.inbox import MOST_FRAMES, Inbox
 from pool.serve.memory_listener import MemoryListener
 from pool.serve.outbox import RETRY_S, Outboxes
@@ -66,6 +67,7 @@ COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones
 SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
 PART_S = 0.5  # for the clients' last words: one that runs answers in milliseconds
 PART_LOOK_S = 0.02  # how often the pipes of slow readers are tried meanwhile
+TCP_SHARE = 1.5  # of the reserve of descriptors: what strangers may take ends while there are some for this machine
 HANDSHAKE_MS = 2000  # for a handshake over TCP: a few round trips
 LOCAL_THREAD, TCP_THREAD = 0, 1  # of libzmq: what strangers have it do keeps nobody on this machine waiting
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
@@ -114,6 +116,7 @@ class Front:
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._zaps: list[Zap | None] = []  # of the inboxes whose clients have keys
+        self._connections: Connections | None = None  # over TCP
         self._standings = standings or Standings()
         self._clients = Clients(SILENCE_S, opened)
         self._shared_memory = shared_memory
@@ -160,7 +163,7 @@ class Front:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
         self._memory_listener = MemoryListener(path, self._shared_memory, self.refused)
 
-    def bind_remote(self, endpoint: str, zap: Zap | None) -> None:
+    def bind_remote(self, endpoint: str, connections: Connections, zap: Zap | None) -> None:
         """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool.
 
         `zap`: says whose keys may enter; None: every user of this machine may, so the endpoint is to be a loopback one.
@@ -169,6 +172,7 @@ class Front:
             listener, bound = gate.over_tcp(endpoint)
         except OSError as error:
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
+        self._connections = connections
         self._bind(listener, bound, local=False, zap=zap)
         whom = "every user of this machine" if zap is None else "whoever has a key that may enter"
         log.info("listening at %s too, for %s", bound, whom, extra=about("listening", endpoint=bound))
@@ -181,14 +185,15 @@ class Front:
         router.sndhwm, router.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
         # Of one frame. Nothing in libzmq bounds a message of many: it holds all until the last one has come, whatever
         # the high-water mark. Measured: 150 MiB in frames of 4 KiB, and no last one, took 300 MiB in half a second.
-        # `Inbox` never sees them. So each peer that may connect can fill the memory: one reason for loopback alone.
+        # `Inbox` never sees them. Over TCP `Connections` ends them; who may use the Unix socket can fill the memory.
         router.maxmsgsize = self._opened.credit_bytes + (1 << 20)
         if not local:
             router.heartbeat_ivl, router.heartbeat_timeout = 5_000, 15_000
             router.handshake_ivl = HANDSHAKE_MS
             router.ipv6 = True
         try:
-            self.gates.append(gate.Gate(router, listener, endpoint, self.refused))
+            share, connections = (1.0, None) if local else (TCP_SHARE, self._connections)
+            self.gates.append(gate.Gate(router, listener, endpoint, self.refused, share, connections))
         except OSError as error:
             router.close()
             listener.close()
@@ -299,6 +304,8 @@ class Front:
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
+            if self._connections is not None and not self._local[address[0]]:
+                self._connections.heard(frames[0])
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:

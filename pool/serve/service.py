@@ -52,6 +52,7 @@ from pool.processes import Supervisor, inherited
 from pool.recorder import Recorder, Shelf, fault_report
 from pool.serve.admin import Admin
 from pool.serve.back import Back
+from pool.serve.connections import Connections
 from pool.serve.entrance import Entrance
 from pool.serve.front import Front
 from pool.serve.gate import Gates
@@ -80,6 +81,7 @@ DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 TELL_S = 1.0  # until a worker that did not read is told again of lent memory that has ended
 PROGRESS_S = 1.0  # between two looks at a start
 DISK_S = 2.0  # how long the pool's end waits for the disk
+MOST_CONNECTIONS = 1000  # over TCP where nobody is asked for a key
 KILL_S = 3.0  # how long it waits for workers that it has killed, where it ends by its own fault
 
 
@@ -242,13 +244,16 @@ class Service:
             if security is not None:
                 folder = KeyFolder(Path(security.clients), os.geteuid())
                 self._zap = Zap(context, security.key.pair, folder, self._front.refused)
+            most = MOST_CONNECTIONS if security is None else security.max_connections
+            turn = loop.alarm(lambda: connections.look())
+            connections = Connections(most, policy.max_bytes + (1 << 20), self._front.refused, turn)
             try:
                 self._front.bind_local(path)
                 self._front.lend(memory_path)
                 if group := self._plan.settings.pool.group:
                     admit(group, path, memory_path)
                 for endpoint in listen:
-                    self._front.bind_remote(endpoint, self._zap)
+                    self._front.bind_remote(endpoint, connections, self._zap)
                 try:
                     self._register(loop, pipe, parent_fd)
                     self._begin()
