@@ -13,8 +13,8 @@ from pool.keys import SECRET, KeyFolder, Pair, read_pair
 __all__ = ["MENDED", "SecuritySection"]
 
 MENDED = (
-    "run `pool keys new server --folder keys` and `pool keys new NAME --folder keys/clients` for a client, then write"
-    f' [security] with key = "keys/server{SECRET}" and clients = "keys/clients"'
+    "run `pool keys new server --folder keys`; run `pool keys new NAME --folder keys/clients` for a client;"
+    f' write [security] with key = "keys/server{SECRET}" and clients = "keys/clients"'
 )
 
 

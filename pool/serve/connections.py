@@ -5,8 +5,8 @@
                                                                            └─► shutdown: libzmq forgets what it holds
 
 libzmq bounds a frame, and nothing bounds a message of many: it holds all of it until the last frame has come, before
-the handshake, too. The kernel counts what a connection has received, so that is where it is bounded. Of a Unix socket
-it counts nothing.
+the handshake, too. The kernel counts what a connection has received, and the pool what it has read of it; the rest is
+what libzmq holds. Of a Unix socket the kernel counts nothing.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import zmq
@@ -25,6 +25,10 @@ from pool.serve.refusals import count
 __all__ = ["Connections"]
 
 LOOK_S = 0.25
+HEARTBEATS = 64.0  # bytes a second at most that are no message; ZeroMQ's take half of it
+LONGEST_S = 3600.0  # that a message may take: 2 GiB at 600 KB/s, and what trickles in as heartbeats do has an end
+FRAME_BYTES, LARGE_FRAME_BYTES, SMALL_FRAME = 2, 9, 255  # what ZMTP puts before a frame, which may have so many bytes
+CURVE_BYTES = 33  # that CURVE adds to a frame: a name, flags, a nonce and an authenticator
 FIRST_BYTES = 64 << 10  # of a handshake and the first message, which says who it is
 INFO_BYTES = 136  # of `struct tcp_info`, as Linux has it since 4.1 …
 RECEIVED = struct.Struct("=128xQ")  # … with tcpi_bytes_received at its end
@@ -34,23 +38,37 @@ MUTE = "a connection, because it sent much and did not say who it is"
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """`began`: the bytes that had been received when its last message was whole, as far as was looked.
+    """`read_bytes`: of its messages that the pool has read, as they came. `has_spoken`: there was one.
 
-    `has_spoken`: one of its messages came; `is_new`: since the last look.
+    `other_bytes`: what else it has sent and is no message, at most: heartbeats and the handshake. `clear_at`: when it
+    was last seen to have sent nothing more.
     """
 
     peer: object
-    began: int = 0
+    looked_at: float
+    clear_at: float
+    read_bytes: int = 0
+    other_bytes: float = 0.0
     has_spoken: bool = False
-    is_new: bool = False
+
+    def held_bytes(self, received: int, now: float) -> float:
+        """Of messages that the pool has not read, whole or not, by what it has received until now; or a little less."""
+        rest = received - self.read_bytes
+        self.other_bytes = min(rest, self.other_bytes + HEARTBEATS * (now - self.looked_at))
+        self.looked_at = now
+        held = rest - self.other_bytes
+        if held <= 0:
+            self.clear_at = now
+        return held
 
 
 class Connections:
     """Of all TCP endpoints together. Used from the pool's loop."""
 
-    def __init__(self, most: int, most_bytes: int, refused: "Counter[str]", turn: Alarm) -> None:
-        """`most`: connections; `most_bytes`: of messages that have no end yet, of all of them. `turn` calls `look`."""
-        self.most_bytes = most_bytes
+    def __init__(self, most: int, most_bytes: int, has_keys: bool, refused: "Counter[str]", turn: Alarm) -> None:
+        """`most`: connections; `most_bytes`: of messages that were not read, of all of them. `turn` calls `look`."""
+        self._most_bytes = most_bytes
+        self._added_bytes = CURVE_BYTES if has_keys else 0
         self._most = most
         self._refused = refused
         self._turn = turn
@@ -61,48 +79,54 @@ class Connections:
         return len(self._open) >= self._most
 
     def accepted(self, fd: int) -> None:
-        with _socket(fd) as found:
-            self._open[fd] = Connection(None if found is None else found.getpeername())
-        self._turn.by(time.monotonic() + LOOK_S)
+        now, peer = time.monotonic(), None
+        with _socket(fd) as found, contextlib.suppress(OSError):  # it may be gone by now
+            peer = None if found is None else found.getpeername()
+        self._open[fd] = Connection(peer, now, now)
+        self._turn.by(now + LOOK_S)
 
     def disconnected(self, fd: int) -> None:
         self._open.pop(fd, None)
 
-    def heard(self, frame: zmq.Frame) -> None:
-        """A whole message, which begins with this frame."""
+    def heard(self, frames: Sequence[zmq.Frame]) -> None:
+        """A whole message was read."""
         with contextlib.suppress(zmq.ZMQError):
-            connection = self._open.get(frame.get(zmq.SRCFD))
+            connection = self._open.get(frames[0].get(zmq.SRCFD))
             if connection is not None:
-                connection.has_spoken = connection.is_new = True
+                connection.has_spoken = True
+                for frame in frames:
+                    size = len(frame) + self._added_bytes
+                    connection.read_bytes += size + (FRAME_BYTES if size <= SMALL_FRAME else LARGE_FRAME_BYTES)
 
     def look(self) -> None:
-        """Ends connections that have sent too much of a message, those with most of it first."""
-        held: dict[int, int] = {}
-        for fd, connection in self._open.items():
-            received = self._received(fd, connection)
-            if connection.is_new:
-                connection.began, connection.is_new = received, False
-            held[fd] = received - connection.began
-        over = sum(held.values()) - self.most_bytes
+        """Ends connections that have sent too much that is not read yet, those with most of it first."""
+        now = time.monotonic()
+        held = {
+            fd: connection.held_bytes(received, now)
+            for fd, connection in self._open.items()
+            if (received := self._received(fd, connection)) is not None
+        }
+        over = sum(held.values()) - self._most_bytes
         for fd in sorted(held, key=lambda fd: -held[fd]):
             connection = self._open[fd]
             if not connection.has_spoken and held[fd] > FIRST_BYTES:
                 self._end(fd, connection, MUTE)
-            elif over > 0 and held[fd]:
+            elif (over > 0 and held[fd] > 0) or now - connection.clear_at > LONGEST_S:
                 self._end(fd, connection, ENDLESS)
             else:
                 continue
             over -= held[fd]
         if self._open:
-            self._turn.by(time.monotonic() + LOOK_S)
+            self._turn.by(now + LOOK_S)
 
-    def _received(self, fd: int, connection: Connection) -> int:
+    def _received(self, fd: int, connection: Connection) -> int | None:
+        """None where it is about to be told as disconnected, or the kernel does not count."""
         with _socket(fd) as found, contextlib.suppress(OSError):
             if found is not None and found.getpeername() == connection.peer:
                 info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO_BYTES)
                 if len(info) >= INFO_BYTES:
                     return int(RECEIVED.unpack_from(info)[0])
-        return connection.began  # it is about to be told as disconnected
+        return None
 
     def _end(self, fd: int, connection: Connection, why: str) -> None:
         """libzmq closes it. Its number may be another's in the same instant, which has another peer."""

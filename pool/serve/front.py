@@ -174,7 +174,7 @@ class Front:
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
         self._connections = connections
         self._bind(listener, bound, local=False, zap=zap)
-        whom = "every user of this machine" if zap is None else "whoever has a key that may enter"
+        whom = "every user of this machine" if zap is None else "those whose keys may enter"
         log.info("listening at %s too, for %s", bound, whom, extra=about("listening", endpoint=bound))
 
     def _bind(self, listener: socket.socket, endpoint: str, local: bool, zap: Zap | None = None) -> None:
@@ -305,7 +305,7 @@ class Front:
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
             if self._connections is not None and not self._local[address[0]]:
-                self._connections.heard(frames[0])
+                self._connections.heard(frames)
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:

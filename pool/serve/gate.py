@@ -62,6 +62,7 @@ class Gate:
         self._refused = refused
         self._endpoint = endpoint
         self.is_shut = False
+        self._has_told = False  # that there are too many connections
         self._is_known = False  # libzmq waits at the number. Before that, what it finds there must be the listener
         listener.setblocking(False)
         self._nowhere = _unreachable()
@@ -99,7 +100,8 @@ class Gate:
         is_full = self._connections is not None and self._connections.is_full
         if not self.is_shut and is_full and self._is_known:
             self._shut()
-            if not self._refused[TOO_MANY]:  # or whoever floods it would flood the log
+            if not self._has_told:  # or whoever floods it would flood the log
+                self._has_told = True
                 extra = about("connections_refused", endpoint=self._endpoint, left=left)
                 log.warning("%s accepts no connection: there are as many as there may be", self._endpoint, extra=extra)
         elif not self.is_shut and left < spare and self._is_known:

@@ -246,7 +246,9 @@ class Service:
                 self._zap = Zap(context, security.key.pair, folder, self._front.refused)
             most = MOST_CONNECTIONS if security is None else security.max_connections
             turn = loop.alarm(lambda: connections.look())
-            connections = Connections(most, policy.max_bytes + (1 << 20), self._front.refused, turn)
+            connections = Connections(
+                most, policy.max_bytes + (1 << 20), security is not None, self._front.refused, turn
+            )
             try:
                 self._front.bind_local(path)
                 self._front.lend(memory_path)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import zmq
 
+from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import AsyncClient, Client, errors
 from pool.keys import make_pair
-from support.keyed_pool import KeyedPool, keyed_pool
 from support.processes import eventually
 
 

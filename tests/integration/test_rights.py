@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
-from support.keyed_pool import KeyedPool, keyed_pool
 from support.processes import eventually
 
 CLIENTS = """
