@@ -15,7 +15,7 @@ from pool.keys import Entrant
 from pool.serve.calls import Calls
 from pool.serve.repeats import Reading
 from pool.serve.shared_memory import JobRegions
-from pool.serve.standing import ANYBODY, Standing
+from pool.serve.standing import NOBODY, Standing
 from pool.wire.client_messages import Opened
 
 __all__ = ["LOOK_S", "Address", "Client", "Clients"]
@@ -39,7 +39,7 @@ class Client:
     name: bytes
     address: Address
     terms: Opened
-    standing: Standing = ANYBODY
+    standing: Standing = NOBODY
     entrant: Entrant | None = None
     uid: int | None = None
     calls: Calls = field(default_factory=Calls)
@@ -89,7 +89,7 @@ class Clients:
         self._looked = math.inf
 
     def find(
-        self, address: Address, standing: Standing = ANYBODY, entrant: Entrant | None = None, uid: int | None = None
+        self, address: Address, standing: Standing = NOBODY, entrant: Entrant | None = None, uid: int | None = None
     ) -> Client:
         """The client there; a new one if there is none, of which the rest is said."""
         client = self.at.get(address)
@@ -104,7 +104,9 @@ class Clients:
         """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
         self._heard.pop(client, None)
         client.terms = self._terms
-        if client.name in self.named:
+        if client.standing is NOBODY:  # the next message is to tell who it is
+            self.forget(client)
+        elif client.name in self.named:
             self._resting[client] = None
             if len(self._resting) > MOST_RESTING:
                 self.forget(next(iter(self._resting)))

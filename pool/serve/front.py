@@ -39,7 +39,7 @@ from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
-from pool.serve.standing import Standing, Standings
+from pool.serve.standing import ANYBODY, Standing, Standings
 from pool.serve.zap import Zap
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
@@ -339,7 +339,7 @@ class Front:
             uid = gate.uid_of(frame)
             return self._clients.find(address, self._standings.of_user(uid), uid=uid)
         if (zap := self._zaps[index]) is None:
-            return self._clients.find(address)
+            return self._clients.find(address, ANYBODY)
         if (entrant := zap.entrant(frame)) is None:
             raise BadFrame("the key of this connection may not enter any more")
         return self._clients.find(address, self._standings.of_key(entrant.name), entrant)

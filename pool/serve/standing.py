@@ -17,7 +17,7 @@ from pool.wire.rights import RIGHTS
 if TYPE_CHECKING:
     from pool.config import ClientSection
 
-__all__ = ["ANYBODY", "Standing", "Standings"]
+__all__ = ["ANYBODY", "NOBODY", "Standing", "Standings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Standing:
 
 ANYBODY = Standing("anybody")
 """Who comes over TCP where no key is asked for."""
+NOBODY = Standing("nobody", frozenset())
+"""Of whom the pool has failed to read who it is."""
 
 
 class Standings:

@@ -43,7 +43,7 @@ def measured_us(size_bytes: int, encrypted: bool) -> float:
     link, theirs = spawn.Pipe()
     other = spawn.Process(target=answer, args=(theirs, keys))
     other.start()
-    rounds = []
+    rounds: list[float] = []
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         if keys is not None:
             dealer.curve_serverkey = keys[0]
@@ -52,13 +52,13 @@ def measured_us(size_bytes: int, encrypted: bool) -> float:
         data = bytes(size_bytes)
         for number in range(ROUNDS + 1):
             link.send(True)
-            began = spent_s() + link.recv()
+            began = spent_s() + float(link.recv())
             for _ in range(MESSAGES):
                 dealer.send(data, copy=False)
                 dealer.recv()
             link.send(True)
             if number:  # the first warms both up
-                rounds.append((spent_s() + link.recv() - began) / MESSAGES * 1e6)
+                rounds.append((spent_s() + float(link.recv()) - began) / MESSAGES * 1e6)
     link.send(False)
     other.join()
     return statistics.median(rounds)
