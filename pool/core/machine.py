@@ -290,7 +290,7 @@ class Machine:
         else:
             self._answers.refuse(route, number, weight, known, None, now)
             return
-        client = backlog.clients.get(route) or backlog.client(route)
+        client = backlog.client(route)
         failed = refusal(
             model,
             client,

@@ -130,12 +130,14 @@ def test_other_bounds_hold_from_the_next_job_on() -> None:
     assert taken(driver, of("alice", 2))
     driver.feed(told.PolicyChanged(Policy()))
     assert all(taken(driver, of("alice", 3)) for _ in range(5))
+    driver.feed(told.PolicyChanged(Policy(accounts={"alice": AccountPolicy(rate=2.0)})))
+    assert [taken(driver, of("alice", 4)) for _ in range(3)] == [True, True, False], "a rate begins anew"
 
 
 def test_accounts_that_hold_nothing_are_forgotten_when_there_are_too_many() -> None:
     accounts = Accounts(Policy())
     first = accounts.of(of("first"))
-    first.take(1, 10)
+    first.held = 1
     for number in range(3 * MOST_IDLE):
         accounts.of(of(f"key:{number}"))
     assert len(accounts.named) <= MOST_IDLE + 1

@@ -22,36 +22,28 @@ MOST_IDLE = 4096  # accounts that are kept while nothing of theirs is in the poo
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """`policy` None: it has no bounds of its own, and each of its connections its own turns.
+    """`policy` None: it has no bounds of its own, and each of its connections its own turns. `weight`: as it says.
 
     `held`: jobs that are not answered yet, a chunk counts for its weight; `taken`: all since the start that were
-    accepted; `device_s`: the device time that they took.
+    accepted; `device_s`: the device time that they took. `Backlog` keeps these, in each job's way. `allowance`: how
+    many jobs may come at once by its rate, as of the last `refusal`.
     """
 
     name: str = ""
     policy: AccountPolicy | None = None
+    weight: float = 1.0
     held: int = 0
     size_bytes: int = 0
     taken: int = 0
     device_s: float = 0.0
-    _allowance: float = 0.0  # jobs that may come at once by its rate, as of `_filled_at`
+    allowance: float = 0.0
     _filled_at: float | None = None
 
-    @property
-    def weight(self) -> float:
-        return 1.0 if self.policy is None else self.policy.weight
-
-    def take(self, weight: int, size_bytes: int) -> None:
-        """So many jobs more were accepted. REQUIRES that `refusal` found nothing against them."""
-        self.held += weight
-        self.size_bytes += size_bytes
-        self.taken += weight
-        self._allowance -= weight
-
-    def give_back(self, weight: int, size_bytes: int) -> None:
-        """They are over."""
-        self.held -= weight
-        self.size_bytes -= size_bytes
+    def adopt(self, policy: AccountPolicy | None) -> None:
+        self.policy = policy
+        self.weight = 1.0 if policy is None else policy.weight
+        if policy is None or policy.rate is None:
+            self._filled_at = None  # a rate that comes later begins anew
 
     def never_fits(self, size_bytes: int, weight: int) -> str:
         """The bound that keeps such a job out even where nothing else of its account is in the pool, or ""."""
@@ -80,12 +72,12 @@ class Account:
         if policy.rate is None:
             return None
         if self._filled_at is None:
-            self._allowance = policy.burst
+            self.allowance = policy.burst
         else:
-            self._allowance = min(policy.burst, self._allowance + (now - self._filled_at) * policy.rate)
+            self.allowance = min(policy.burst, self.allowance + (now - self._filled_at) * policy.rate)
         self._filled_at = now
-        if self._allowance < weight:
-            wait_s = (weight - self._allowance) / policy.rate
+        if self.allowance < weight:
+            wait_s = (weight - self.allowance) / policy.rate
             return JobFailed(Fault.OVERLOADED, f"client {self.name} may send {policy.rate:g} jobs a second", wait_s)
         return None
 
@@ -104,13 +96,14 @@ class Accounts:
         if account is None:
             self._forget()
             text = name.decode()
-            account = self.named[name] = Account(text, self.policy.accounts.get(text))
+            account = self.named[name] = Account(text)
+            account.adopt(self.policy.accounts.get(text))
         return account
 
     def adopt(self, policy: Policy) -> None:
         self.policy = policy
         for account in self.named.values():
-            account.policy = policy.accounts.get(account.name)
+            account.adopt(policy.accounts.get(account.name))
 
     def _forget(self) -> None:
         """The oldest ones, with what they have used. Two go for one that comes, where they can."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pool.core.jobs import FINISHED, Job, JobState
 from pool.core.policy import ModelPolicy, Policy
-from pool.core.queue.accounts import Accounts
+from pool.core.queue.accounts import NUMBER_BYTES, Accounts
 from pool.core.queue.keys import RECORD_BYTES, Client
 from pool.core.queue.models import Model
 from pool.core.queue.tally import Departed
@@ -54,7 +54,11 @@ class Backlog:
 
     def client(self, route: bytes) -> Client:
         """The client that speaks from there; kept while it has jobs here, or records."""
-        return self.clients.get(route) or Client(route, self.accounts.of(route))
+        client = self.clients.get(route)
+        if client is None:
+            account = self.accounts.named.get(route[NUMBER_BYTES:]) or self.accounts.of(route)
+            client = Client(route, account)
+        return client
 
     def admit(self, job: Job) -> None:
         client, model = job.client, job.line.model
@@ -66,7 +70,11 @@ class Backlog:
         client.jobs[job.number] = job
         client.held += weight
         client.size_bytes += job.size_bytes
-        client.account.take(weight, job.size_bytes)
+        account = client.account
+        account.held += weight
+        account.size_bytes += job.size_bytes
+        account.taken += weight
+        account.allowance -= weight
         model.jobs += weight
         model.size_bytes += job.size_bytes
 
@@ -80,7 +88,9 @@ class Backlog:
         del client.jobs[job.number]
         client.held -= weight
         client.size_bytes -= job.size_bytes
-        client.account.give_back(weight, job.size_bytes)
+        account = client.account
+        account.held -= weight
+        account.size_bytes -= job.size_bytes
         if not client.jobs and not client.unpacked:
             del self.clients[client.route]
         model.jobs -= weight
