@@ -88,15 +88,19 @@ class Connections:
     def disconnected(self, fd: int) -> None:
         self._open.pop(fd, None)
 
-    def heard(self, frames: Sequence[zmq.Frame]) -> None:
-        """A whole message was read."""
-        with contextlib.suppress(zmq.ZMQError):
+    def heard(self, frames: Sequence[zmq.Frame]) -> bool:
+        """A whole message was read. False where its connection is not known: not yet, or not any more."""
+        try:
             connection = self._open.get(frames[0].get(zmq.SRCFD))
-            if connection is not None:
-                connection.has_spoken = True
-                for frame in frames:
-                    size = len(frame) + self._added_bytes
-                    connection.read_bytes += size + (FRAME_BYTES if size <= SMALL_FRAME else LARGE_FRAME_BYTES)
+        except zmq.ZMQError:
+            return True
+        if connection is None:
+            return False
+        connection.has_spoken = True
+        for frame in frames:
+            size = len(frame) + self._added_bytes
+            connection.read_bytes += size + (FRAME_BYTES if size <= SMALL_FRAME else LARGE_FRAME_BYTES)
+        return True
 
     def look(self) -> None:
         """Ends connections that have sent too much that is not read yet, those with most of it first."""

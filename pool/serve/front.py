@@ -304,7 +304,8 @@ class Front:
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
-            if self._connections is not None and not self._local[address[0]]:
+            if self._connections is not None and not self._local[address[0]] and not self._connections.heard(frames):
+                self.gates[address[0]].hear()  # the news of it may not have been read yet
                 self._connections.heard(frames)
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message

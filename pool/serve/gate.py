@@ -94,8 +94,7 @@ class Gate:
 
     def look(self) -> None:
         """When the monitor has news, or somebody knocks, and now and then while it is shut."""
-        while self._heard():
-            pass
+        self.hear()
         left, spare = descriptors.left(), int(descriptors.reserve() * self._share)
         is_full = self._connections is not None and self._connections.is_full
         if not self.is_shut and is_full and self._is_known:
@@ -113,6 +112,11 @@ class Gate:
             self._open()
         if self.is_shut:
             self._show_out(TOO_MANY if is_full else REFUSAL)
+
+    def hear(self) -> None:
+        """All that the monitor has to tell."""
+        while self._heard():
+            pass
 
     def close(self) -> None:
         """Nobody is let in any more. What is connected stays, until the ROUTER closes."""

@@ -44,8 +44,9 @@ class Door:
     def receive(self) -> list[zmq.Frame]:
         assert self.router.poll(10_000)
         _, *frames = self.router.recv_multipart(copy=False)
-        self.gate.look()
-        self.connections.heard(frames)
+        if not self.connections.heard(frames):
+            self.gate.hear()
+            self.connections.heard(frames)
         return frames
 
     @property
