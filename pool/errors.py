@@ -3,7 +3,7 @@
     PoolError
     ├── InvalidInput         the caller: an input, a signature or a fetch that the model does not have or take
     ├── InvalidState         the caller: the client is closed, or the call cannot be made here or now
-    ├── NotAllowed           the caller: only a client on the pool's machine may do this
+    ├── NotAllowed           the caller: it has no right to this, or its key may not enter
     ├── ModelNotFound        the caller: no such model is served here
     ├── ModelFailed          the model: an operation of it raised
     │   └── OutOfMemory      the device: the run did not fit into its memory
@@ -64,7 +64,7 @@ class InvalidState(PoolError, RuntimeError):
 
 
 class NotAllowed(PoolError, PermissionError):
-    """Only a client on the pool's own machine may do this."""
+    """The client has no right to this, and the message names the right; or its key may not enter."""
 
     blame = "the caller"
 

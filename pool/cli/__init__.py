@@ -40,7 +40,7 @@ _COMMANDS = (
         "submit",
     ),
     *("restart", "drain", "undrain", "reload", "load", "unload"),
-    *("check", "doctor", "explain", "bench", "demo", "gateway", "systemd", "completion", "help"),
+    *("check", "doctor", "explain", "bench", "demo", "gateway", "keys", "systemd", "completion", "help"),
 )
 _FILES = {"unload": "load", "undrain": "drain", "wait": "health"}  # where it is not of the command's name
 

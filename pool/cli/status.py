@@ -17,7 +17,7 @@ from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.terminal import Column, count_of, gibibytes, plain_console, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
 from pool.wire.readiness import left_out
-from pool.wire.records import Failover, Gateway, Slot, Status
+from pool.wire.records import Account, Failover, Gateway, Slot, Status
 
 __all__ = ["status"]
 
@@ -71,6 +71,8 @@ def _all(found: Status) -> Group:
     parts += ["", _table(found.slots)]
     if found.models:
         parts += ["", model_loads(found.models)]
+    if len(found.accounts) > 1:
+        parts += ["", _accounts(found.accounts)]
     for slot in found.slots:
         if slot.reason:
             parts.append(Text.assemble(f"\nslot {slot.slot} is ", styled_state(slot.state), f": {slot.reason}"))
@@ -133,6 +135,18 @@ def _table(slots: Sequence[Slot]) -> Table:
         Column(">LOAD", _gpu_load, below=">GPU MEM", optional=True),
         Column(">HOST MEM", lambda slot: size(slot.memory_bytes), below=">JOBS"),
         Column("MODELS", _models),
+    )
+
+
+def _accounts(accounts: Sequence[Account]) -> Table:
+    return table(
+        accounts,
+        Column("CLIENT", lambda each: each.name),
+        Column(">CONNECTIONS", lambda each: f"{each.connections:,}"),
+        Column(">JOBS NOW", lambda each: f"{each.jobs:,}"),
+        Column(">BYTES NOW", lambda each: size(each.bytes)),
+        Column(">JOBS", lambda each: f"{each.taken:,}"),
+        Column(">DEVICE TIME", lambda each: span(each.device_s)),
     )
 
 

@@ -7,7 +7,7 @@ import time
 import click
 
 from pool import Client
-from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
 from pool.endpoint import endpoints, holder, ipc_path
 from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
@@ -25,25 +25,56 @@ LOOK_S = 0.1
 @as_json
 def stop(timeout: float, endpoint: str | None, as_json: bool) -> None:
     """Stop the pool after it has finished its jobs. Returns when it is gone."""
-    places = [ipc_path(each) for each in endpoints(endpoint, os.environ, os.getuid())]
-    path, pid = next(((each, pid) for each in places if (pid := holder(each)) is not None), (None, None))
-    if path is None:
-        raise PoolUnreachable(f"no pool runs at {' or '.join(f'ipc://{each}' for each in places)}")
-    deadline = time.monotonic() + timeout
-    with Client(f"ipc://{path}", reconnect_timeout=0.0) as client, progress() as say:
-        client.stop()
-        while holder(path) == pid:
-            if time.monotonic() >= deadline:
-                raise DeadlineExceeded(
-                    f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows what it waits for"
-                )
-            with contextlib.suppress(PoolError):  # it may be gone by now
-                say(_left(client.status()))
-            time.sleep(LOOK_S)
+    with Client(endpoint, **IMPATIENT) as client:
+        is_far = client.endpoint.startswith("tcp://")
+        pid = _stop_far(client, timeout) if is_far else _stop_here(endpoint, timeout)
     if as_json:
         print_json({"pid": pid})
     else:
         click.echo(f"stopped (pid {pid})")
+
+
+def _stop_far(client: Client, timeout_s: float) -> int:
+    """Over TCP its end is seen by its silence, or by the next one."""
+    found = client.status()
+    deadline = time.monotonic() + timeout_s
+    client.stop()
+    with progress() as say:
+        while True:
+            try:
+                now = client.status()
+            except PoolUnreachable:
+                return found.pid
+            if now.instance != found.instance:
+                return found.pid
+            if time.monotonic() >= deadline:
+                raise _too_slow(found.pid, timeout_s)
+            say(_left(now))
+            time.sleep(LOOK_S)
+
+
+def _stop_here(endpoint: str | None, timeout_s: float) -> int | None:
+    """On this machine the lock of its endpoint tells of its end."""
+    places = [ipc_path(each) for each in endpoints(endpoint, os.environ, os.getuid())]
+    path, pid = next(((each, pid) for each in places if (pid := holder(each)) is not None), (None, None))
+    if path is None:
+        raise PoolUnreachable(f"no pool runs at {' or '.join(f'ipc://{each}' for each in places)}")
+    deadline = time.monotonic() + timeout_s
+    with Client(f"ipc://{path}", reconnect_timeout=0.0) as client, progress() as say:
+        client.stop()
+        while holder(path) == pid:
+            if time.monotonic() >= deadline:
+                raise _too_slow(pid, timeout_s)
+            with contextlib.suppress(PoolError):  # it may be gone by now
+                say(_left(client.status()))
+            time.sleep(LOOK_S)
+    return pid
+
+
+def _too_slow(pid: int | None, timeout_s: float) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"the pool (pid {pid}) is still stopping after {timeout_s:g} s; `pool status` shows what it waits for"
+    )
 
 
 def _left(found: Status) -> str:

@@ -17,6 +17,7 @@ from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
 from pool.client.request import JobOptions, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
+from pool.keys import KeyFile
 
 __all__ = ["AsyncClient"]
 
@@ -34,9 +35,22 @@ class AsyncClient(AsyncQuestions):
     """`Client`, awaited. Cancelling the task cancels the job."""
 
     def __init__(
-        self, endpoint: str | None = None, *, connect_timeout: float = CONNECT_S, reconnect_timeout: float = RECONNECT_S
+        self,
+        endpoint: str | None = None,
+        *,
+        connect_timeout: float = CONNECT_S,
+        reconnect_timeout: float = RECONNECT_S,
+        key: KeyFile | None = None,
+        server_key: KeyFile | None = None,
     ) -> None:
-        self._client = Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+        """As `Client`."""
+        self._client = Client(
+            endpoint,
+            connect_timeout=connect_timeout,
+            reconnect_timeout=reconnect_timeout,
+            key=key,
+            server_key=server_key,
+        )
         self._loops: dict[asyncio.AbstractEventLoop, EventLoop] = {}
 
     @property

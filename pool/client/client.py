@@ -27,6 +27,7 @@ from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
 from pool.errors import Incompatible, InvalidState, PoolError
+from pool.keys import KeyFile
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.signatures import PLACEMENT
 
@@ -59,9 +60,15 @@ class Client(Replicas):
         *,
         connect_timeout: float = CONNECT_S,
         reconnect_timeout: float = RECONNECT_S,
+        key: KeyFile | None = None,
+        server_key: KeyFile | None = None,
         spin_us: int = 0,
     ) -> None:
         """`endpoint`: "ipc://…", "tcp://host:port" or a pool's name; None: as `pool.endpoint.endpoints` says.
+
+        `key`: the path of this client's secret key; `server_key`: of the pool's public key, or its 40 characters. None:
+        as in the user's profiles, else $POOL_KEY and $POOL_SERVER_KEY. An endpoint beyond this machine needs both.
+        `InvalidConfig` says what is missing. Where the pool does not let the key in, jobs end in `NotAllowed`.
 
         `connect_timeout`: how many seconds to look for a pool at first; `reconnect_timeout`: for one that was lost.
         After that, jobs end in `PoolUnreachable`. With a `reconnect_timeout` of 0 they end as soon as it is lost.
@@ -69,7 +76,7 @@ class Client(Replicas):
         `spin_us`: how many microseconds the caller of a lone `run` polls for the answer before it sleeps. Polling is
         faster but keeps a core busy. The pool has its own `spin_us` in `[advanced]`.
         """
-        self._peer = Peer.of(endpoint, connect_timeout, reconnect_timeout)
+        self._peer = Peer.of(endpoint, connect_timeout, reconnect_timeout, key, server_key)
         if not 0 <= spin_us <= LONGEST_SPIN_US:
             raise ValueError(f"spin_us is {spin_us}; give microseconds from 0 to {LONGEST_SPIN_US}")
         self._spin_s = spin_us * 1e-6

@@ -13,6 +13,7 @@ import zmq
 from pool.client.channel import Channel
 from pool.client.sources import Sources
 from pool.errors import PoolUnreachable
+from pool.keys import Keys
 from pool.loop import descriptors
 
 __all__ = ["SharedContext", "shared"]
@@ -48,7 +49,7 @@ class SharedContext:
         assert context is not None
         context.term()
 
-    def channel(self, endpoint: str, sources: Sources) -> Channel:
+    def channel(self, endpoint: str, sources: Sources, keys: Keys | None = None) -> Channel:
         """REQUIRES `join`. Raises `PoolUnreachable` where too few descriptors are left, or for what is no endpoint."""
         with self._lock:  # one at a time: each looks whether there is room for itself alone
             assert self._context is not None
@@ -58,7 +59,7 @@ class SharedContext:
                     f"cannot make a connection: this process has {max(0, left)} file descriptors left of its"
                     f" {descriptors.limit()} and keeps {RESERVE} free; close other clients, or raise `ulimit -n`"
                 )
-            return Channel(self._context, endpoint, sources)
+            return Channel(self._context, endpoint, sources, keys)
 
 
 _shared = SharedContext()

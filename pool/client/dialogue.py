@@ -127,7 +127,7 @@ class Dialogue:
                     self._outage.look_again(now)
                     return
             self._peer.check()
-            self._channel = context.channel(self._peer.endpoint, self._sources)
+            self._channel = context.channel(self._peer.endpoint, self._sources, self._peer.keys)
             self._send(wire.Open(self._name))
 
     def wait_s(self, now: float) -> float:
@@ -195,6 +195,10 @@ class Dialogue:
     def _hear(self, channel: Channel, now: float, most: int) -> None:
         self._receive(channel, now, most)
         if channel.is_broken:
+            if channel.refusal is not None:
+                raise channel.refusal
+            if channel.hint and self._outage is not None:
+                self._outage.looks_at(self._peer.endpoint, f"{self._peer.endpoint} ({channel.hint})")
             raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
 
     # --- time ---------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pool.endpoint import MEMORY_SUFFIX, SERVICES, endpoints, obstacle
+from pool.endpoint import DEFAULT_NAME, ENDPOINT_VARIABLE, MEMORY_SUFFIX, SERVICES, endpoints, obstacle
 from pool.errors import InvalidInput, PoolUnreachable
+from pool.keys import KeyFile, Keys, keys_for, named
 
 __all__ = ["CONNECT_S", "RECONNECT_S", "Peer", "check_folder"]
 
@@ -24,25 +25,40 @@ class Peer:
     """`connect_timeout_s`: for a pool that has not been there; `reconnect_timeout_s`: for one that was, 0.0 not at all.
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
-    given its address, the user's own pool first.
+    given its address, the user's own pool first. `keys`: of the connection, where it has any.
     """
 
     endpoint: str
     connect_timeout_s: float = CONNECT_S
     reconnect_timeout_s: float = RECONNECT_S
     sought: tuple[str, ...] = ()
+    keys: Keys | None = None
     _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, endpoint: str | None, connect_timeout: float, reconnect_timeout: float) -> "Peer":
-        """Raises `ValueError` for what is no time to wait, `InvalidInput` for what is no endpoint."""
+    def of(
+        cls,
+        endpoint: str | None,
+        connect_timeout: float,
+        reconnect_timeout: float,
+        key: KeyFile | None = None,
+        server_key: KeyFile | None = None,
+    ) -> "Peer":
+        """Raises `ValueError` for what is no time to wait, `InvalidInput` for what is no endpoint.
+
+        Raises `InvalidConfig` for keys that are wrong or missing.
+        """
         for name, seconds in (("connect_timeout", connect_timeout), ("reconnect_timeout", reconnect_timeout)):
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"{name} is {seconds}; give seconds")
-        first, *others = endpoints(endpoint, os.environ, os.getuid())
+        user = os.geteuid()
+        given = endpoint if endpoint is not None else os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_NAME
+        profile = named(given, os.environ, user)
+        first, *others = endpoints(given if profile is None else profile.endpoint, os.environ, os.getuid())
         if _ENDPOINT.fullmatch(first) is None:
             raise InvalidInput(f"{first!r:.200} is no endpoint; give ipc://PATH, tcp://HOST:PORT or a pool's name")
-        return cls(first, connect_timeout, reconnect_timeout, (first, *others) if others else ())
+        keys = keys_for(first, profile, key, server_key, os.environ, user)
+        return cls(first, connect_timeout, reconnect_timeout, (first, *others) if others else (), keys)
 
     @property
     def longest_timeout_s(self) -> float:

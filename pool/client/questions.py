@@ -104,8 +104,8 @@ class Questions(ABC):
     def explain(self, job: int | None = None, *, slot: int | None = None) -> "JobHistory | SlotHistory | Recent":
         """What became of a job, whose number is `result.timeline.job`: its `history` and `timeline`.
 
-        Of a slot: what it is now, and the `crash_reports` of its last workers, newest first; only from the local
-        machine. Of neither: the recent `jobs` and `deaths`, newest first. Raises `InvalidInput` for an unknown job or
+        Of a slot: what it is now, and the `crash_reports` of its last workers, newest first, which takes the right
+        "logs". Of neither: the recent `jobs` and `deaths`, newest first. Raises `InvalidInput` for an unknown job or
         slot, `ValueError` if both are given.
         """
         if job is not None and slot is not None:
@@ -120,7 +120,7 @@ class Questions(ABC):
         return found
 
     def logs(self, since: int = 0) -> "LogLines":
-        """Lines of the pool's log after the one with this number, of the last thousand. Only from the local machine.
+        """Lines of the pool's log after the one with this number, of the last thousand. Takes a right.
 
         One answer may have a part of them: ask again with its `last` until there are no more.
         """
@@ -133,7 +133,7 @@ class Questions(ABC):
         Returns at once, with the incarnation of the new worker; a later one may follow instead. `status()` shows when
         it is READY. If it fails, `status()` has `replacement_failure`, and the old worker keeps serving. `rolling`: if
         the old worker must end first, it waits until `min_ready` others are READY. Raises `InvalidState` if the slot
-        cannot have a new worker. Only from the local machine.
+        cannot have a new worker. Takes a right.
         """
         asked = f"{_number('slot', slot)} rolling" if rolling else str(_number("slot", slot))
         found: Restarted = self._ask(_records().Restarted, "restart", asked)
@@ -152,7 +152,7 @@ class Questions(ABC):
 
         Returns each change with its key, `before`, `after` and a `line` for people, and the `slots` that get new
         workers for it, one after the other. `status().rolling_update` shows the progress. Raises `InvalidConfig` with a
-        line for each mistake, and for each change that needs a new pool. Only from the local machine.
+        line for each mistake, and for each change that needs a new pool. Takes a right.
         """
         return self._changed("reload")
 
@@ -175,7 +175,7 @@ class Questions(ABC):
         `keys`: any other key of `[[model]]`, with a value as there; they need a path.
         A model that is already served gets this path and these keys. The model stays until the pool ends, you unload
         it, or a `reload` finds a model of its name in the file. Returns as `reload` does, and raises `InvalidConfig` if
-        there is no room or a key is wrong. Only from the local machine.
+        there is no room or a key is wrong. Takes a right.
 
         `wait`: return when it is served, as `wait_updated` does, within the `timeout`. If a worker cannot load it,
         the pool drops it and serves what it served before: `WorkerLost`. If only a further copy of a new model cannot
@@ -202,12 +202,12 @@ class Questions(ABC):
 
         Returns as `reload` does. Running jobs are finished. Jobs that wait when its last worker goes, and later jobs,
         end in `ModelNotFound`. A `reload` brings back what the file names. Raises `InvalidConfig` for a model that is
-        not served, and for the last one. Only from the local machine.
+        not served, and for the last one. Takes a right.
         """
         return self._changed("unload", _text("model", model))
 
     def stop(self) -> None:
-        """Asks the pool to finish its jobs and stop. Returns when it has begun. Only from the local machine."""
+        """Asks the pool to finish its jobs and stop. Returns when it has begun. Takes a right."""
         self._ask(Plain, "stop")
 
 

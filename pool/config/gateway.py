@@ -1,4 +1,4 @@
-"""`[gateway]`, and a `[[client]]` for each name of its tokens."""
+"""`[gateway]`: HTTP for the pool."""
 
 import hashlib
 import ipaddress
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -22,12 +22,13 @@ from pydantic import (
     model_validator,
 )
 
-from pool.config.quantities import Bytes, BytesOrUnlimited, CountOrUnlimited, PositiveSeconds, RateOrUnlimited
-from pool.config.section import AtKey, Context, Section, SomePath, Texts, or_word
-from pool.kept import CLIENT_NAME, WrongTokens, read_tokens
-from pool.wire.gateway import ClientRules, GatewayLimits, GatewaySettings, Token
+from pool.config.client import ClientSection
+from pool.config.quantities import Bytes, PositiveSeconds
+from pool.config.section import AtKey, Section, SomePath, Texts, or_word, user_of
+from pool.kept import WrongTokens, read_tokens
+from pool.wire.gateway import GatewayLimits, GatewaySettings, Token
 
-__all__ = ["ClientSection", "GatewayAdvanced", "GatewaySection"]
+__all__ = ["GatewayAdvanced", "GatewaySection"]
 
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9.]+):(\d{1,5})", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
@@ -62,10 +63,6 @@ class CertificateFile:
 _path_of = TypeAdapter(SomePath)
 
 
-def _user(info: ValidationInfo) -> int:
-    return info.context.user if isinstance(info.context, Context) else os.geteuid()
-
-
 def _certificate(value: object, info: ValidationInfo) -> CertificateFile | None:
     if value == "off":
         return None
@@ -91,7 +88,7 @@ def _tokens(value: object, info: ValidationInfo) -> TokensFile | None:
         return value
     path = _path(value, "tokens", info)
     try:
-        return TokensFile(path, read_tokens(Path(path), _user(info)))
+        return TokensFile(path, read_tokens(Path(path), user_of(info)))
     except WrongTokens as error:
         raise ValueError(str(error)) from None
 
@@ -121,7 +118,7 @@ def _private(value: str, info: ValidationInfo) -> str:
         about = os.stat(value)
     except OSError as error:
         raise ValueError(f"{value} cannot be read: {error.strerror}; write the path of a PEM file") from None
-    if about.st_uid not in (_user(info), 0) or about.st_mode & 0o007:
+    if about.st_uid not in (user_of(info), 0) or about.st_mode & 0o007:
         mode = stat.S_IMODE(about.st_mode)
         raise ValueError(
             f"{value} belongs to uid {about.st_uid} and has mode {mode:04o}, so others can open it;"
@@ -202,7 +199,7 @@ class GatewaySection(Section):
         return self
 
     def message(
-        self, clients: "Sequence[ClientSection]", endpoint: str | None, drain_timeout_s: float
+        self, clients: Sequence[ClientSection], endpoint: str | None, drain_timeout_s: float
     ) -> GatewaySettings:
         """All of it, as it travels to the gateway's processes. `endpoint`: of the pool."""
         return GatewaySettings(
@@ -232,35 +229,3 @@ class GatewaySection(Section):
 def _no_password() -> str:
     """Instead of a question at the terminal."""
     return ""
-
-
-def _models(value: Any) -> Any:
-    if value == "all" or value is None:
-        return None
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) and name for name in value):
-        raise ValueError(f'{value!r} does not name models; write "all", or a list of names such as ["digits"]')
-    return tuple(value)
-
-
-class ClientSection(Section):
-    """What a client of the gateway may do that shows a token of this `name`.
-
-    `models` "all", None once loaded: each. `rate`: jobs a second; `max_jobs`, `max_bytes`: at once. "unlimited", None:
-    within the pool's own bounds.
-    """
-
-    name: str
-    models: Annotated[tuple[str, ...] | None, PlainValidator(_models)] = None
-    rate: RateOrUnlimited = None
-    max_jobs: CountOrUnlimited = None
-    max_bytes: BytesOrUnlimited = None
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_name_of_the_tokens(cls, value: str) -> str:
-        if CLIENT_NAME.fullmatch(value) is None:
-            raise ValueError(f"{value!r} is not a name; write letters, digits, '_', '.' and '-', 1 to 64 of them")
-        return value
-
-    def message(self) -> ClientRules:
-        return ClientRules(self.name, self.models, self.rate, self.max_jobs, self.max_bytes)

@@ -81,7 +81,7 @@ def _bare(key: str) -> str:
 def _path(details: ErrorDetails) -> KeyPath:
     path = tuple(part for part in details["loc"] if part != "[key]")
     error = details.get("ctx", {}).get("error")
-    return (*path, error.key) if isinstance(error, AtKey) else path
+    return (*path, *error.path) if isinstance(error, AtKey) else path
 
 
 def _of_section(details: ErrorDetails) -> bool:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from pool.wire.texts import is_utf8
 
-__all__ = ["AtKey", "Context", "Section", "SomePath", "SomePaths", "Texts", "or_word"]
+__all__ = ["AtKey", "Context", "Section", "SomePath", "SomePaths", "Texts", "or_word", "user_of"]
 
 STUB = "stub:"
 
@@ -27,11 +27,16 @@ class Context:
 
 
 class AtKey(ValueError):
-    """A mistake of a whole section that is to be told at one of its keys."""
+    """A mistake of a whole section, or of all, that is to be told at one key: its path from there."""
 
-    def __init__(self, key: str, text: str) -> None:
+    def __init__(self, key: str | tuple[str | int, ...], text: str) -> None:
         super().__init__(text)
-        self.key = key
+        self.path = (key,) if isinstance(key, str) else key
+
+
+def user_of(info: ValidationInfo) -> int:
+    """Whose private files are read; see `Context`."""
+    return info.context.user if isinstance(info.context, Context) else os.geteuid()
 
 
 def or_word(word: str) -> BeforeValidator:

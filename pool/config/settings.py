@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from pool.config.client import ClientSection
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
-from pool.config.gateway import ClientSection, GatewaySection
+from pool.config.gateway import GatewaySection
 from pool.config.handler import HandlerKeys
 from pool.config.optimizations import OptimizationKeys
 from pool.config.quantities import (
@@ -34,7 +35,8 @@ from pool.config.quantities import (
     SecondsOrAuto,
     SecondsOrOff,
 )
-from pool.config.section import Section, SomePath, Texts, or_word
+from pool.config.section import AtKey, Section, SomePath, Texts, or_word
+from pool.config.security import MENDED, SecuritySection
 from pool.config.tensorflow import (
     DeviceSection,
     LayerDevices,
@@ -63,21 +65,17 @@ def _tcp_endpoint(value: str) -> str:
     if match is None or (match[2] != "*" and not 1 <= int(match[2]) <= 65535):
         right = '"tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"'
         raise ValueError(f"{value!r} is not a tcp endpoint; write {right}")
-    if not _is_loopback(match[1].strip("[]")):
-        raise ValueError(
-            f"{value!r} is not a loopback address, and the pool does not check who connects;"
-            f' write "tcp://127.0.0.1:{match[2]}" or "tcp://[::1]:{match[2]}",'
-            " and connect other machines through `ssh -L`"
-        )
+    try:
+        ipaddress.ip_address(match[1].strip("[]"))
+    except ValueError:  # what a name stands for may change after the check
+        right = f'an address in numbers, such as "tcp://127.0.0.1:{match[2]}", or "tcp://0.0.0.0:{match[2]}" for all'
+        raise ValueError(f"{value!r} names no address of this machine in numbers; write {right}") from None
     return value
 
 
-def _is_loopback(address: str) -> bool:
-    """Names are none, not even "localhost": what they stand for may change after the check."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
+def _is_loopback(endpoint: str) -> bool:
+    """REQUIRES one in numbers."""
+    return ipaddress.ip_address(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_loopback
 
 
 class PoolSection(Section):
@@ -324,7 +322,10 @@ def repeated_names(names: Sequence[object]) -> dict[int, int]:
 
 
 class Settings(Section):
-    """A whole `config.toml`. `Settings()` is what an empty one means. `gateway` None: the pool starts none."""
+    """A whole `config.toml`. `Settings()` is what an empty one means.
+
+    `gateway` None: the pool starts none. `security` None: nobody is asked for a key, and only this machine can come.
+    """
 
     pool: PoolSection = PoolSection()
     tensorflow: TensorFlowSection = TensorFlowSection()
@@ -336,6 +337,7 @@ class Settings(Section):
     crash_reports: CrashReportsSection = CrashReportsSection()
     shared_memory: SharedMemorySection = SharedMemorySection()
     gateway: GatewaySection | None = None
+    security: SecuritySection | None = None
     advanced: AdvancedSection = AdvancedSection()
     client: Annotated[tuple[ClientSection, ...], Field(strict=False)] = ()
     device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()
@@ -347,6 +349,28 @@ class Settings(Section):
         for index in repeated_names([device.use for device in value]):
             raise ValueError(f"two sections use {value[index].use!r}; write the keys of both into one")
         return value
+
+    @field_validator("client")
+    @classmethod
+    def _nobody_is_two_clients(cls, value: tuple[ClientSection, ...]) -> tuple[ClientSection, ...]:
+        for what, of in (("key", lambda each: (each.name, *each.keys)), ("user", lambda each: each.users)):
+            whose: dict[object, str] = {}
+            for client in value:
+                for each in dict.fromkeys(of(client)):
+                    if (other := whose.setdefault(each, client.name)) != client.name:
+                        right = "write it into one of them"
+                        raise ValueError(f"{what} {each!r} is of {other} and of {client.name}; {right}")
+        return value
+
+    @model_validator(mode="after")
+    def _strangers_stay_out(self) -> "Settings":
+        for index, endpoint in enumerate(self.pool.listen if self.security is None else ()):
+            if not _is_loopback(endpoint):
+                raise AtKey(
+                    ("pool", "listen", index),
+                    f"{endpoint!r} can be reached from other machines, so who connects needs a key; {MENDED}",
+                )
+        return self
 
     def gateway_message(self, endpoint: str | None) -> GatewaySettings | None:
         """What the gateway's processes are told; `endpoint`: of their pool."""

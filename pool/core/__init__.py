@@ -9,7 +9,19 @@ answers, and `actions` for rare things. It never opens a socket or file, starts 
 from pool.core.jobs import Batch, IllegalStep, Job, Part
 from pool.core.machine import Machine
 from pool.core.orders import Orders
-from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.core.policy import AccountPolicy, ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
 
-__all__ = ["Batch", "IllegalStep", "Job", "Machine", "ModelPolicy", "Orders", "Part", "Policy", "SlotPlan", "Versions"]
+__all__ = [
+    "AccountPolicy",
+    "Batch",
+    "IllegalStep",
+    "Job",
+    "Machine",
+    "ModelPolicy",
+    "Orders",
+    "Part",
+    "Policy",
+    "SlotPlan",
+    "Versions",
+]

@@ -209,6 +209,7 @@ class Machine:
         self._dispatch.adopt(policy)
         self._trial.adopt(policy)
         self._recycling.adopt(policy)
+        self.backlog.accounts.adopt(policy)
         for name, model in self.backlog.models.items():
             if name in policy.models or not is_entry(name):  # a version on its way out is scheduled as it was
                 model.adopt(policy.model(name))
@@ -288,7 +289,7 @@ class Machine:
         else:
             self._answers.refuse(route, number, weight, known, None, now)
             return
-        client = backlog.clients.get(route) or Client(route)
+        client = backlog.client(route)
         failed = refusal(
             model,
             client,
@@ -317,7 +318,7 @@ class Machine:
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
         origin_of = client.unpacked.get(origin) if origin else None
-        if weight > 1 and (text := self._unfit(call.key, size_bytes, weight, attempts, in_doubt, origin_of)):
+        if weight > 1 and (text := self._unfit(client, call.key, size_bytes, weight, attempts, in_doubt, origin_of)):
             if timeout_s > 0:
                 self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
             else:
@@ -371,12 +372,19 @@ class Machine:
             self._answers.fail(job, failed.fault, failed.text, now)
 
     def _unfit(
-        self, key: Key, size_bytes: int, weight: int, attempts: int, in_doubt: bool, origin: Unpacked | None
+        self,
+        client: Client,
+        key: Key,
+        size_bytes: int,
+        weight: int,
+        attempts: int,
+        in_doubt: bool,
+        origin: Unpacked | None,
     ) -> str:
         """Why a chunk is not accepted as one job; "" if it is."""
         if not key.chunks:
             return "nothing shows that its jobs may run together"
-        if bound := never_fits(key.line.model, size_bytes, weight, self.policy):
+        if bound := never_fits(key.line.model, client, size_bytes, weight, self.policy):
             return f"it {bound}"
         if attempts or (in_doubt and origin is None):
             return "it was sent before and got no answer"

@@ -8,7 +8,7 @@ from pool.core.versions import Versions
 from pool.wire.independence import Batching
 from pool.wire.phases import Phase
 
-__all__ = ["ModelPolicy", "Policy", "SlotPlan"]
+__all__ = ["AccountPolicy", "ModelPolicy", "Policy", "SlotPlan"]
 
 
 DEVICE_WORDS_S = 2.0  # a worker that waits for its device ends by itself, with the reason; one that hangs does not
@@ -47,6 +47,21 @@ class ModelPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountPolicy:
+    """What the connections of one client may together; None: only the pool's bounds."""
+
+    weight: float = 1.0  # its share of the time of each model's devices, against the others' weights
+    max_jobs: int | None = None
+    max_bytes: int | None = None
+    rate: float | None = None  # jobs a second
+
+    @property
+    def burst(self) -> float:
+        """Jobs that may come at once: a second's worth."""
+        return 0.0 if self.rate is None else max(1.0, self.rate)
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The part of the configuration that the core reads; defaults are the configuration's."""
 
@@ -77,6 +92,7 @@ class Policy:
     recycle_age_s: float | None = None  # a worker that is older, or has done more jobs, or holds more memory, is
     recycle_jobs: int | None = None  # replaced; None: for no such reason
     recycle_bytes: int | None = None
+    accounts: Mapping[str, AccountPolicy] = field(default_factory=dict)  # those that are not in it have no bounds
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
     versions: Mapping[str, Versions] = field(default_factory=dict)  # of models of which several are served at once
     unloadable: Mapping[str, str] = field(default_factory=dict)  # models that no slot has for this reason

@@ -8,10 +8,9 @@ its work for a disk.
 from pool.kept.files import Buffer, KeptFiles, write_whole
 from pool.kept.format import NewerFiles, format_of, read_file
 from pool.kept.quarantine import KeptJob, Quarantine, load, state_folder
-from pool.kept.tokens import CLIENT_NAME, WrongTokens, add_token, read_tokens
+from pool.kept.tokens import WrongTokens, add_token, read_tokens
 
 __all__ = [
-    "CLIENT_NAME",
     "Buffer",
     "KeptFiles",
     "KeptJob",

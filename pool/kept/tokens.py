@@ -13,14 +13,14 @@ import secrets
 import stat
 from pathlib import Path
 
+from pool.keys import NAME
 from pool.wire.gateway import Token
 
-__all__ = ["CLIENT_NAME", "WrongTokens", "add_token", "read_tokens"]
+__all__ = ["WrongTokens", "add_token", "read_tokens"]
 
-CLIENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 LARGEST_BYTES = 1 << 20  # some ten thousand tokens
 TOKEN_BYTES = 32
-_LINE = re.compile(rf"({CLIENT_NAME.pattern})\s+([0-9a-f]{{64}})", re.ASCII)
+_LINE = re.compile(rf"({NAME.pattern})\s+([0-9a-f]{{64}})", re.ASCII)
 
 
 class WrongTokens(Exception):
@@ -66,7 +66,7 @@ def add_token(path: Path, name: str) -> str:
 
     Returns the token, which is nowhere else. Raises `WrongTokens` as `read_tokens` does, and `OSError`.
     """
-    if CLIENT_NAME.fullmatch(name) is None:
+    if NAME.fullmatch(name) is None:
         raise WrongTokens(f"{name!r} is not a name; write letters, digits, '_', '.' and '-', 64 at most")
     if path.exists():
         read_tokens(path)

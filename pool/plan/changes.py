@@ -46,7 +46,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
             "processes tokens insecure certificate key hosts origins repository_control max_body max_connections"
             " max_json max_headers read_timeout idle_timeout"
         ),
-        "client": _keys("models rate max_jobs max_bytes"),
+        "client": _keys("keys users models weight rate max_jobs max_bytes may"),
         "device": _keys("tensorflow"),
         "model": _keys(
             "max_batch batch_wait allowed_batch_sizes weight max_jobs max_bytes labels path versions tags inputs"
@@ -70,7 +70,7 @@ _SECONDS = _keys(
 @dataclass(frozen=True, slots=True)
 class Change:
     """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 tensorflow"; or "[[model]] digits",
-    "[[client]] alice" and "[gateway]", which are new or gone.
+    "[[client]] alice", "[gateway]" and "[security]", which are new or gone.
 
     The values are those of `Settings`: seconds, bytes; None where there is none.
     """
@@ -89,7 +89,7 @@ class Change:
     def line(self) -> str:
         """`[queue] max_jobs: 10000 → 20000`"""
         is_client = self.key.startswith("[[client]]") and self.key.count(" ") == 1
-        if self.is_of_model or is_client or self.key == "[gateway]":
+        if self.is_of_model or is_client or self.key in ("[gateway]", "[security]"):
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
         unlimited = name in _UNLIMITED and self.key.startswith(("[[model]]", "[[client]]"))
@@ -104,9 +104,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Cha
     """
     changes: list[Change] = []
     for section, values in before.items():
-        if section not in ("model", "device", "client", "gateway"):
+        if section not in ("model", "device", "client", "gateway", "security"):
             changes += _of_table(f"[{section}]", section, values, after[section])
     changes += _of_gateway(before["gateway"], after["gateway"])
+    changes += _of_security(before["security"], after["security"])
     changes += _of_clients(before["client"], after["client"])
     changes += _of_devices(before["device"], after["device"])
     changes += _of_models(before["model"], after["model"])
@@ -125,6 +126,15 @@ def _of_gateway(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
     elif before != after:
         listened, listens = (None if each is None else each["listen"] for each in (before, after))
         yield Change("[gateway]", listened, listens, Reach.POOL)
+
+
+def _of_security(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[Change]:
+    """What a socket asks for is settled when it is opened."""
+    if before is not None and after is not None:
+        yield from _of_table("[security]", "security", before, after)
+    elif before != after:
+        former, latter = (None if each is None else each["clients"] for each in (before, after))
+        yield Change("[security]", former, latter, Reach.POOL)
 
 
 def _of_clients(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.core import ModelPolicy, Policy, Versions
+from pool.core import AccountPolicy, ModelPolicy, Policy, Versions
 from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, share_cores, used_devices
 from pool.endpoint import default_endpoint, group_id, ipc_path
 from pool.errors import InvalidConfig
@@ -367,6 +367,10 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions], unloadable: 
         recycle_bytes=recycle.host_memory,
         versions=versions,
         unloadable=unloadable,
+        accounts={
+            client.name: AccountPolicy(client.weight, client.max_jobs, client.max_bytes, client.rate)
+            for client in settings.client
+        },
         models={
             model.name: ModelPolicy(
                 batching=Batching(model.batching),

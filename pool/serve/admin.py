@@ -19,6 +19,7 @@ from pool.serve.front import Front, Question
 from pool.serve.refusals import count
 from pool.serve.status import model_counts, models_status, pool_status, slot_status
 from pool.wire.faults import Fault
+from pool.wire.rights import RIGHTS, needed
 from pool.wire.signatures import Refused
 
 __all__ = ["Admin"]
@@ -26,7 +27,6 @@ __all__ = ["Admin"]
 log = logging.getLogger("pool")
 
 SLOT = "slot:"  # and its number, in place of a job's
-OWNERS_ONLY = "only at the local endpoint, from the pool's own user"
 ROLLING = "rolling"  # after a slot's number: one of many that are restarted in turn
 
 
@@ -72,6 +72,8 @@ class Admin:
 
     def _answer(self, question: Question) -> None:
         """Raises `Refused`."""
+        if question.what in RIGHTS and question.what not in question.may:
+            raise Refused(needed(question.what, question.what), Fault.NOT_ALLOWED)
         match question.what:
             case "status":
                 self._front.reply(question, self._status())
@@ -87,22 +89,21 @@ class Admin:
                 self._front.reply(question, self._explain_slot(question))
             case "explain":
                 self._front.reply(question, self._explain(question.about))
-            case "logs" if question.is_owner:
+            case "logs":
                 self._front.reply(question, _logs(question.about))
-            case "restart" | "drain" if question.is_owner:
+            case "restart" | "drain":
                 self._front.reply(question, self._change_slot(question))
-            case "stop" if question.is_owner:
+            case "stop":
                 self._front.reply(question)
                 self._feed(StopAsked("a client requested it"))
-            case "reload" | "load" | "unload" if question.is_owner:
+            case "reload" | "load" | "unload":
                 self._reload(question.what, question.about, partial(self._front.reply, question))
-            case "restart" | "drain" | "stop" | "reload" | "load" | "unload" | "logs":
-                raise Refused(f"{question.what} is accepted {OWNERS_ONLY}", Fault.NOT_ALLOWED)
             case other:
                 raise Refused(f"this pool does not know how to answer {other!r:.40}", Fault.NOT_UNDERSTOOD)
 
     def _status(self) -> dict[str, Any]:
-        return pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool())
+        connections = self._front.connections()
+        return pool_status(self._machine, self._devices, self._readings, time.monotonic(), self._pool(), connections)
 
     def _change_slot(self, question: Question) -> dict[str, int]:
         """The answer to a restart is the incarnation that is to follow."""
@@ -132,10 +133,10 @@ class Admin:
         return history if asked else {**history, "deaths": self._recorder.deaths()}
 
     def _explain_slot(self, question: Question) -> dict[str, Any]:
-        """A worker's output may have anything in it, so it is told to this machine alone."""
+        """A worker's output may have anything in it, so it is told as the log is."""
         asked, slots = question.about.removeprefix(SLOT), self._machine.fleet.slots
-        if not question.is_owner:
-            raise Refused(f"crash reports are shown {OWNERS_ONLY}", Fault.NOT_ALLOWED)
+        if "logs" not in question.may:
+            raise Refused(needed("a question about crash reports", "logs"), Fault.NOT_ALLOWED)
         if not (_is_number(asked) and int(asked) < len(slots)):
             raise Refused(f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
         number, now = int(asked), time.monotonic()
@@ -147,7 +148,6 @@ class Admin:
 
 
 def _logs(after: str) -> dict[str, Any]:
-    """A line may have a worker's output in it, so it is told to this machine alone."""
     if not _is_number(after):
         raise Refused(f"{after!r:.40} is not a number of a line")
     found = since(int(after))

@@ -94,7 +94,7 @@ class Back:
         self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
         self.inbox = Inbox(self.socket, lambda route: sys.maxsize if route in self._peers else STRANGER_FRAMES)
         # Workers may still come when clients may not.
-        self.gate = gate.Gate(self.socket, listener, self.endpoint, self.dropped, divisor=2)
+        self.gate = gate.Gate(self.socket, listener, self.endpoint, self.dropped, share=0.5)
 
     def close(self) -> None:
         self.gate.close()

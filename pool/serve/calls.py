@@ -15,10 +15,13 @@ from pool.serve.layouts import Layout, form_of, read
 from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
+from pool.serve.standing import Standing
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, NAMES_BYTES, TABLE_BYTES, Names, call_bytes
 from pool.wire.codec import BadFrame, unpack
+from pool.wire.faults import Fault
 from pool.wire.jobs import Submit
-from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
+from pool.wire.rights import needed
+from pool.wire.session_runs import REMOTE_RUN, RUN, SESSION_WRITES, WRITING
 
 __all__ = ["MOST_NUMBER", "MOST_OUTPUTS", "Call", "Calls", "inputs_of"]
 
@@ -43,7 +46,7 @@ class Call:
     layout: Layout | None
     form: bytes
     signature: str | None
-    refusal: str | None
+    refusal: tuple[Fault, str] | None
     asked: Asked
     size_bytes: int
 
@@ -56,8 +59,8 @@ class Calls:
         self._last = 0  # the highest number that was registered
         self.size_bytes = 0
 
-    def of(self, submit: Submit, local: bool) -> Call | None:
-        """That of a job; None for a number that is not known. What is registered is kept.
+    def of(self, submit: Submit, standing: Standing) -> Call | None:
+        """That of a job; None for a number that is not known. What is registered is kept. `standing`: its client's.
 
         Raises `BadFrame` for what no client of this release registers; then nothing has changed.
         """
@@ -70,7 +73,7 @@ class Calls:
             raise BadFrame(f"{len(known) + 1} calls; the pool keeps at most {MOST_CALLS} of one client")
         if len(submit.table) > TABLE_BYTES:
             raise BadFrame(f"a table of {len(submit.table)} bytes; at most {TABLE_BYTES} are allowed")
-        call = _call(unpack(Names, submit.names, NAMES_BYTES), bytes(submit.table), local)
+        call = _call(unpack(Names, submit.names, NAMES_BYTES), bytes(submit.table), standing)
         if self.size_bytes + call.size_bytes > CALLS_BYTES:
             held = f"its calls take {self.size_bytes} bytes and this one {call.size_bytes}"
             raise BadFrame(f"{held}; the pool keeps at most {CALLS_BYTES} of one client")
@@ -86,22 +89,31 @@ class Calls:
             self.size_bytes -= call.size_bytes
 
 
-def _call(names: Names, table: bytes, local: bool) -> Call:
+def _call(names: Names, table: bytes, standing: Standing) -> Call:
     _check_names(names)
     if not table:
         raise BadFrame("it has no table")
     layout = read(table) if names.counted else None
-    refusal = OVER_TCP if names.signature in LOCAL_ONLY and not local else None
     return Call(
         names,
         table,
         layout,
         form_of(table) if layout is None else layout.form,
-        REMOTE_RUN if names.signature == RUN and not local else names.signature,
-        refusal,
+        REMOTE_RUN if names.signature == RUN and "sessions" not in standing.may else names.signature,
+        _refusal(names, standing),
         (names.model, names.version, names.signature, names.outputs),
         call_bytes(names, len(table), 0 if layout is None else len(layout.columns)),
     )
+
+
+def _refusal(names: Names, standing: Standing) -> tuple[Fault, str] | None:
+    """Why its client may not make such calls."""
+    if standing.models is not None and names.model not in standing.models:
+        text = f"client {standing.account} may not use model {names.model!r:.100}: its [[client]] has other `models`"
+        return Fault.NOT_ALLOWED, text
+    if names.signature in WRITING and "sessions" not in standing.may:
+        return Fault.NOT_ALLOWED, needed(SESSION_WRITES, "sessions")
+    return None
 
 
 def inputs_of(

@@ -11,9 +11,11 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from pool.keys import Entrant
 from pool.serve.calls import Calls
 from pool.serve.repeats import Reading
 from pool.serve.shared_memory import JobRegions
+from pool.serve.standing import NOBODY, Standing
 from pool.wire.client_messages import Opened
 
 __all__ = ["LOOK_S", "Address", "Client", "Clients"]
@@ -26,16 +28,20 @@ Address = tuple[int, bytes]  # which of the sockets, and the routing id there
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """`name`: its number, as bytes. `owed`: the jobs that it has no answer to, and where each lies in segments.
+    """`name`: its number as bytes, and the name of its account. `owed`: the jobs that it has no answer to, and where
+    each lies in segments.
 
     `comparing`: those of them that are compared with quarantined ones first. `terms`: the last that it was told of.
-    `is_owner`: it is the pool's own user's, or root's, by the Unix socket.
+    `standing`: who it is, and what it may. `entrant`: whose key it has shown; `uid`: whose process it is, where the
+    kernel says so.
     """
 
     name: bytes
     address: Address
     terms: Opened
-    is_owner: bool = False
+    standing: Standing = NOBODY
+    entrant: Entrant | None = None
+    uid: int | None = None
     calls: Calls = field(default_factory=Calls)
     owed: dict[int, JobRegions | None] = field(default_factory=dict)
     comparing: dict[int, Reading] = field(default_factory=dict)
@@ -82,12 +88,15 @@ class Clients:
         self._asleep_s = 0.0  # of all pauses, what is beyond the time between two looks
         self._looked = math.inf
 
-    def find(self, address: Address) -> Client:
-        """The client there; a new one if there is none."""
+    def find(
+        self, address: Address, standing: Standing = NOBODY, entrant: Entrant | None = None, uid: int | None = None
+    ) -> Client:
+        """The client there; a new one if there is none, of which the rest is said."""
         client = self.at.get(address)
         if client is None:
             self._last += 1
-            client = self.at[address] = Client(self._last.to_bytes(8, "big"), address, self._terms)
+            name = self._last.to_bytes(8, "big") + standing.account.encode()
+            client = self.at[address] = Client(name, address, self._terms, standing, entrant, uid)
             self.named[client.name] = client
         return client
 
@@ -95,7 +104,9 @@ class Clients:
         """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
         self._heard.pop(client, None)
         client.terms = self._terms
-        if client.name in self.named:
+        if client.standing is NOBODY:  # the next message is to tell who it is
+            self.forget(client)
+        elif client.name in self.named:
             self._resting[client] = None
             if len(self._resting) > MOST_RESTING:
                 self.forget(next(iter(self._resting)))

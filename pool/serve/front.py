@@ -8,12 +8,11 @@ own; its routing id is nobody's to know.
 
 import contextlib
 import logging
-import os
 import shlex
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,6 +27,7 @@ from pool.logs import about, callers
 from pool.serve import gate
 from pool.serve.calls import Call, inputs_of
 from pool.serve.clients import LOOK_S, Address, Client, Clients
+from pool.serve.connections import Connections
 from pool.serve.inbox import MOST_FRAMES, Inbox
 from pool.serve.memory_listener import MemoryListener
 from pool.serve.outbox import RETRY_S, Outboxes
@@ -39,6 +39,8 @@ from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
+from pool.serve.standing import ANYBODY, Standing, Standings
+from pool.serve.zap import Zap
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
@@ -65,6 +67,9 @@ COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones
 SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
 PART_S = 0.5  # for the clients' last words: one that runs answers in milliseconds
 PART_LOOK_S = 0.02  # how often the pipes of slow readers are tried meanwhile
+TCP_SHARE = 1.5  # of the reserve of descriptors: what strangers may take ends while there are some for this machine
+HANDSHAKE_MS = 2000  # for a handshake over TCP: a few round trips
+LOCAL_THREAD, TCP_THREAD = 0, 1  # of libzmq: what strangers have it do keeps nobody on this machine waiting
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 LETTER_JOBS = 256  # of one client in one message: a header of some 20 KiB
 LETTER_BYTES = 1 << 20  # what is larger costs more than a message does, and is better begun to be read
@@ -94,6 +99,7 @@ class Front:
         most_replies: int,
         shared_memory: SharedMemory,
         turn: Alarm,
+        standings: Standings | None = None,
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
@@ -109,7 +115,9 @@ class Front:
         self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
-        self._owners = {os.getuid(), 0}
+        self._zaps: list[Zap | None] = []  # of the inboxes whose clients have keys
+        self._connections: Connections | None = None  # over TCP
+        self._standings = standings or Standings()
         self._clients = Clients(SILENCE_S, opened)
         self._shared_memory = shared_memory
         self._turn = turn
@@ -123,8 +131,10 @@ class Front:
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[Client, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
-    def adopt(self, opened: wire.Opened, most_replies: int) -> None:
+    def adopt(self, opened: wire.Opened, most_replies: int, standings: Standings) -> None:
         """Other terms. A client that is connected hears of them as an answer to its next message.
+
+        Who is somebody else now, or may do something else, has to connect again.
 
         A client's credit never becomes more than it was at first: the sockets that are bound would cut it off.
         """
@@ -133,6 +143,16 @@ class Front:
         if opened != self._opened:
             self._opened = opened
         self._outboxes.adopt(most_replies, credit_bytes)
+        self._standings = standings
+        for client in self._clients.named.values():
+            if self._standing(client) != client.standing:
+                self._ends(client, wire.Farewell("its [[client]] has changed", unread=False))
+
+    def _standing(self, client: Client) -> Standing:
+        """By the present configuration."""
+        if client.entrant is not None:
+            return self._standings.of_key(client.entrant.name)
+        return self._standings.of_user(client.uid)  # None for who comes over TCP without a key
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone until it is opened to a group: its members, too, may submit and
@@ -143,27 +163,37 @@ class Front:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
         self._memory_listener = MemoryListener(path, self._shared_memory, self.refused)
 
-    def bind_remote(self, endpoint: str) -> None:
-        """Opens a TCP endpoint of this machine; what comes from there may submit and ask, not stop the pool."""
+    def bind_remote(self, endpoint: str, connections: Connections, zap: Zap | None) -> None:
+        """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool.
+
+        `zap`: says whose keys may enter; None: every user of this machine may, so the endpoint is to be a loopback one.
+        """
         try:
-            listener, bound = gate.loopback(endpoint)
+            listener, bound = gate.over_tcp(endpoint)
         except OSError as error:
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
-        self._bind(listener, bound, local=False)
-        log.info("listening at %s too, for every user of this machine", bound, extra=about("listening", endpoint=bound))
+        self._connections = connections
+        self._bind(listener, bound, local=False, zap=zap)
+        whom = "every user of this machine" if zap is None else "those whose keys may enter"
+        log.info("listening at %s too, for %s", bound, whom, extra=about("listening", endpoint=bound))
 
-    def _bind(self, listener: socket.socket, endpoint: str, local: bool) -> None:
-        router = new_router(self._context)
+    def _bind(self, listener: socket.socket, endpoint: str, local: bool, zap: Zap | None = None) -> None:
+        router = new_router(self._context, LOCAL_THREAD if local else TCP_THREAD)
+        if zap is not None:
+            zap.guard(router)
         router.linger = LINGER_MS
         router.sndhwm, router.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
         # Of one frame. Nothing in libzmq bounds a message of many: it holds all until the last one has come, whatever
         # the high-water mark. Measured: 150 MiB in frames of 4 KiB, and no last one, took 300 MiB in half a second.
-        # `Inbox` never sees them. So each peer that may connect can fill the memory: one reason for loopback alone.
+        # `Inbox` never sees them. Over TCP `Connections` ends them; who may use the Unix socket can fill the memory.
         router.maxmsgsize = self._opened.credit_bytes + (1 << 20)
         if not local:
             router.heartbeat_ivl, router.heartbeat_timeout = 5_000, 15_000
+            router.handshake_ivl = HANDSHAKE_MS
+            router.ipv6 = True
         try:
-            self.gates.append(gate.Gate(router, listener, endpoint, self.refused))
+            share, connections = (1.0, None) if local else (TCP_SHARE, self._connections)
+            self.gates.append(gate.Gate(router, listener, endpoint, self.refused, share, connections))
         except OSError as error:
             router.close()
             listener.close()
@@ -171,6 +201,7 @@ class Front:
         self.sockets.append(router)
         self.inboxes.append(Inbox(router))
         self._local.append(local)
+        self._zaps.append(zap)
 
     @property
     def unread_bytes(self) -> int:
@@ -181,6 +212,10 @@ class Front:
     def clients(self) -> int:
         """How many are there."""
         return len(self._clients.present())
+
+    def connections(self) -> Mapping[str, int]:
+        """How many are there of each account."""
+        return Counter(client.standing.account for client in self._clients.present())
 
     @property
     def call_bytes(self) -> int:
@@ -269,11 +304,16 @@ class Front:
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
+            if self._connections is not None and not self._local[address[0]] and not self._connections.heard(frames):
+                self.gates[address[0]].hear()  # the news of it may not have been read yet
+                self._connections.heard(frames)
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:
-                client = self._clients.find(address)
-                client.is_owner = self._local[address[0]] and gate.uid_of(frames[0]) in self._owners
+                client = self._begins(address, frames[0])
+            elif client.entrant is not None and not client.entrant.may_stay:
+                self._ends(client, wire.Farewell("its key may not enter any more", unread=False))
+                return None
             self._clients.heard(client, now)
             if self._turn.instant > now + LOOK_S:  # it need not be told with each message
                 self._turn.by(now + LOOK_S)
@@ -292,6 +332,18 @@ class Front:
         except Exception as error:
             self._drop(self._clients.find(address), error, "read what it sent")
         return None
+
+    def _begins(self, address: Address, frame: zmq.Frame) -> Client:
+        """Who it is that speaks for the first time. Raises `BadFrame` for a key that may not enter any more."""
+        index = address[0]
+        if self._local[index]:
+            uid = gate.uid_of(frame)
+            return self._clients.find(address, self._standings.of_user(uid), uid=uid)
+        if (zap := self._zaps[index]) is None:
+            return self._clients.find(address, ANYBODY)
+        if (entrant := zap.entrant(frame)) is None:
+            raise BadFrame("the key of this connection may not enter any more")
+        return self._clients.find(address, self._standings.of_key(entrant.name), entrant)
 
     def parted(self, client: bytes) -> None:
         """The core has heard that it is gone, and what that brought about was sent."""
@@ -327,7 +379,7 @@ class Front:
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
-                question = Question(client.name, request, what, about, client.is_owner)
+                question = Question(client.name, request, what, about, client.standing.may)
                 self._turn.soon()
                 if not self._questions.add(question):
                     why = f"{MOST_WAITING} questions of this client already wait for answers"
@@ -358,7 +410,7 @@ class Front:
         now: float,
     ) -> Arrival | None:
         try:
-            call = client.calls.of(submit, client.is_owner)
+            call = client.calls.of(submit, client.standing)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
@@ -371,7 +423,7 @@ class Front:
             self._released(client, submit.job)
             return None
         if call.refusal is not None:
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, call.refusal, None))
+            self._say(client, wire.Failure(submit.job, *call.refusal, None))
             self._released(client, submit.job)
             return None
         try:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import socket
+import struct
 import tempfile
 import time
 from collections import Counter
@@ -21,16 +22,20 @@ import zmq
 
 from pool.logs import about
 from pool.loop import Loop, descriptors
+from pool.serve.connections import Connections
 from pool.serve.refusals import count
 
-__all__ = ["Gate", "Gates", "local", "loopback", "uid_of"]
+__all__ = ["Gate", "Gates", "local", "over_tcp", "uid_of"]
 
 log = logging.getLogger("pool.gate")
 
 BACKLOG = 100
+COMES_AND_GOES = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+NEWS = struct.Struct("=Hi")  # an event, and here its descriptor
 LOOK_S = 0.1  # how often a shut one looks whether it can open
 SHOWN_OUT_A_TURN = 64
 REFUSAL = "a connection, because file descriptors run out"
+TOO_MANY = "a connection, because there are as many over TCP as there may be"
 
 
 class Gate:
@@ -42,18 +47,22 @@ class Gate:
         listener: socket.socket,
         endpoint: str,
         refused: "Counter[str]",
-        divisor: int = 1,
+        share: float = 1.0,
+        connections: Connections | None = None,
     ) -> None:
         """Binds the ROUTER to the listener, which is bound to the endpoint and is the gate's from now on.
 
-        Shut while fewer descriptors are left than the pool's reserve by `divisor`. Raises `OSError`.
+        Shut while fewer descriptors are left than `share` of the pool's reserve, or `connections` are full, which hear
+        of each that comes and goes. Raises `OSError`.
         """
         self._router = router
         self._listener = listener
-        self._divisor = divisor
+        self._share = share
+        self._connections = connections
         self._refused = refused
         self._endpoint = endpoint
         self.is_shut = False
+        self._has_told = False  # that there are too many connections
         self._is_known = False  # libzmq waits at the number. Before that, what it finds there must be the listener
         listener.setblocking(False)
         self._nowhere = _unreachable()
@@ -66,7 +75,7 @@ class Gate:
             self._nowhere.close()
             raise OSError(error.errno, error.strerror) from None
         heard = f"inproc://accepted-{id(self)}"
-        router.monitor(heard, zmq.EVENT_ACCEPTED)
+        router.monitor(heard, zmq.EVENT_ACCEPTED if connections is None else COMES_AND_GOES)
         self.monitor = router.context.socket(zmq.PAIR)
         self.monitor.rcvhwm = 1
         self.monitor.connect(heard)
@@ -85,18 +94,29 @@ class Gate:
 
     def look(self) -> None:
         """When the monitor has news, or somebody knocks, and now and then while it is shut."""
-        while self._heard():
-            pass
-        left, spare = descriptors.left(), descriptors.reserve() // self._divisor
-        if not self.is_shut and left < spare and self._is_known:
+        self.hear()
+        left, spare = descriptors.left(), int(descriptors.reserve() * self._share)
+        is_full = self._connections is not None and self._connections.is_full
+        if not self.is_shut and is_full and self._is_known:
+            self._shut()
+            if not self._has_told:  # or whoever floods it would flood the log
+                self._has_told = True
+                extra = about("connections_refused", endpoint=self._endpoint, left=left)
+                log.warning("%s accepts no connection: there are as many as there may be", self._endpoint, extra=extra)
+        elif not self.is_shut and left < spare and self._is_known:
             self._shut()
             extra = about("connections_refused", endpoint=self._endpoint, left=left)
             said = "only %d file descriptors are left: %s accepts no connection until %d are free; raise `ulimit -n`"
             log.warning(said, left, self._endpoint, spare, extra=extra)
-        elif self.is_shut and left >= spare:
+        elif self.is_shut and left >= spare and not is_full:
             self._open()
         if self.is_shut:
-            self._show_out()
+            self._show_out(TOO_MANY if is_full else REFUSAL)
+
+    def hear(self) -> None:
+        """All that the monitor has to tell."""
+        while self._heard():
+            pass
 
     def close(self) -> None:
         """Nobody is let in any more. What is connected stays, until the ROUTER closes."""
@@ -122,17 +142,23 @@ class Gate:
 
     def _heard(self) -> bool:
         try:
-            self.monitor.recv_multipart(zmq.NOBLOCK)
+            (news, _) = self.monitor.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
         self._is_known = True
+        if self._connections is not None:
+            event, fd = NEWS.unpack(news)
+            if event == zmq.EVENT_ACCEPTED:
+                self._connections.accepted(fd)
+            elif event == zmq.EVENT_DISCONNECTED:
+                self._connections.disconnected(fd)
         return True
 
-    def _show_out(self) -> None:
+    def _show_out(self, why: str) -> None:
         with contextlib.suppress(OSError):  # nobody knocks any more, or not even that descriptor is left
             for _ in range(SHOWN_OUT_A_TURN):
                 self._listener.accept()[0].close()
-                count(self._refused, REFUSAL)
+                count(self._refused, why)
 
 
 class Gates:
@@ -188,7 +214,7 @@ def uid_of(frame: zmq.Frame) -> int | None:
     return int(uid) if uid.isdecimal() else None
 
 
-def loopback(endpoint: str) -> tuple[socket.socket, str]:
+def over_tcp(endpoint: str) -> tuple[socket.socket, str]:
     """A TCP listener, and where it is: the port may have been left open. REQUIRES a number as the address.
 
     Raises `OSError`.

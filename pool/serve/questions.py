@@ -13,13 +13,13 @@ MOST_WAITING = 16  # of one client
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An ASK; answered with `Front.reply`. `is_owner`: who asks may also change what runs."""
+    """An ASK; answered with `Front.reply`. `may`: the rights of who asks."""
 
     client: bytes
     request: int
     what: str
     about: str
-    is_owner: bool
+    may: frozenset[str]
 
 
 class Questions:

@@ -44,6 +44,7 @@ from pool.core.fleet import SlotState
 from pool.devices import GpuMonitor
 from pool.endpoint import MEMORY_SUFFIX, WORKERS_SUFFIX, EndpointLock, admit, ipc_path, prepare_folder
 from pool.kept import KeptJob, Quarantine
+from pool.keys import KeyFolder
 from pool.logs import about
 from pool.loop import Doorbell, Loop, Watch, descriptors
 from pool.plan import Footprints, Plan, Reconciler, Source
@@ -51,6 +52,7 @@ from pool.processes import Supervisor, inherited
 from pool.recorder import Recorder, Shelf, fault_report
 from pool.serve.admin import Admin
 from pool.serve.back import Back
+from pool.serve.connections import Connections
 from pool.serve.entrance import Entrance
 from pool.serve.front import Front
 from pool.serve.gate import Gates
@@ -62,7 +64,9 @@ from pool.serve.rows import Inputs
 from pool.serve.shared_memory import JobRegions, Segment, SharedMemory
 from pool.serve.signal_pipe import SignalPipe
 from pool.serve.slot_log import SlotLog
+from pool.serve.standing import Standings
 from pool.serve.status import doing, resident_bytes, restart_needed, without
+from pool.serve.zap import Zap
 from pool.systemd import Notifier
 from pool.wire import client_messages as wire
 from pool.wire.segment import Grant
@@ -76,6 +80,7 @@ DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 TELL_S = 1.0  # until a worker that did not read is told again of lent memory that has ended
 PROGRESS_S = 1.0  # between two looks at a start
 DISK_S = 2.0  # how long the pool's end waits for the disk
+MOST_CONNECTIONS = 1000  # over TCP where nobody is asked for a key
 KILL_S = 3.0  # how long it waits for workers that it has killed, where it ends by its own fault
 
 
@@ -114,6 +119,7 @@ class Service:
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
+        self._zap: Zap | None = None
         self._kept: deque[JobRegions | None] = deque()  # of jobs that are on the disk; filled by the threads that write
         self._kept_in: dict[tuple[bytes, int], Path] = {}  # of quarantined jobs, until their clients are told
         self._written = Doorbell()  # which they ring
@@ -191,7 +197,8 @@ class Service:
         self, path: Path, workers_path: Path, memory_path: Path, pipe: SignalPipe, parent_fd: int | None
     ) -> None:
         policy = self._plan.policy
-        with zmq.Context() as context, closing(self._loop()) as loop:
+        security, listen = self._plan.settings.security, self._plan.settings.pool.listen
+        with zmq.Context(2 if listen else 1) as context, closing(self._loop()) as loop:
             gateway = self._plan.settings.gateway_message(self._plan.endpoint)
             self._entrance = Entrance(gateway, self._environ, loop, self._tell)
             lent = self._plan.settings.shared_memory
@@ -205,6 +212,7 @@ class Service:
                 policy.max_jobs,
                 self._shared_memory,
                 self._front_turn,
+                Standings(self._plan.settings.client),
             )
             self._tell.front, self._tell.back = self._front, self._back
             asks_nvml = policy.device_free_timeout_s > 0
@@ -232,13 +240,21 @@ class Service:
                 self._reconciler.ask,
                 self._back.remarks.of,
             )
+            if security is not None:
+                folder = KeyFolder(Path(security.clients), os.geteuid())
+                self._zap = Zap(context, security.key.pair, folder, self._front.refused)
+            most = MOST_CONNECTIONS if security is None else security.max_connections
+            turn = loop.alarm(lambda: connections.look())
+            connections = Connections(
+                most, policy.max_bytes + (1 << 20), security is not None, self._front.refused, turn
+            )
             try:
                 self._front.bind_local(path)
                 self._front.lend(memory_path)
                 if group := self._plan.settings.pool.group:
                     admit(group, path, memory_path)
-                for endpoint in self._plan.settings.pool.listen:
-                    self._front.bind_remote(endpoint)
+                for endpoint in listen:
+                    self._front.bind_remote(endpoint, connections, self._zap)
                 try:
                     self._register(loop, pipe, parent_fd)
                     self._begin()
@@ -249,6 +265,8 @@ class Service:
                     self._broke_down(fault)
             finally:
                 self._front.close()
+                if self._zap is not None:
+                    self._zap.close()
                 self._entrance.close()
                 self._back.close()
                 self._gpu_monitor.close()
@@ -272,6 +290,8 @@ class Service:
         for index, socket in enumerate(self._front.sockets):
             loop.register(socket, partial(self._tell.hear_clients, index))
         loop.register(self._back.socket, self._tell.hear_workers)
+        if self._zap is not None:
+            loop.register(self._zap.socket, self._zap.turn)
         for fd in self._front.fds():
             loop.register(fd, self._front.on_readable)
         loop.register(pipe.fd, partial(self._heed, pipe))
@@ -607,7 +627,7 @@ class Service:
 
     def _adopt(self, plan: Plan) -> None:
         policy = plan.policy
-        self._front.adopt(self._opened(), policy.max_jobs)
+        self._front.adopt(self._opened(), policy.max_jobs, Standings(plan.settings.client))
         self._shared_memory.adopt(
             plan.settings.shared_memory.max_bytes or 0, plan.settings.shared_memory.client_max_bytes
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pool.core import Machine
 from pool.core.fleet import Failure, Role, Slot, SlotState, Worker, WorkerState
-from pool.core.queue import Model
+from pool.core.queue import Account, Model
 from pool.devices import Device, Reading
 from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
@@ -33,10 +33,11 @@ def pool_status(
     readings: Callable[[int], Sequence[Reading]],
     now: float,
     about: dict[str, Any],
+    connections: Mapping[str, int],
 ) -> dict[str, Any]:
     """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes.
 
-    `readings`: of a slot's GPUs.
+    `readings`: of a slot's GPUs. `connections`: how many each account has.
     """
     slots = [
         slot_status(machine, devices[slot.number], slot.number, readings(slot.number), now)
@@ -56,7 +57,25 @@ def pool_status(
         },
         "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot(now)],
         "answered": dict(machine.answered),
+        "accounts": _accounts(machine, connections),
     }
+
+
+def _accounts(machine: Machine, connections: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Who uses what."""
+    known = {account.name: account for account in machine.backlog.accounts.named.values()}
+    return [
+        {
+            "name": name,
+            "connections": connections.get(name, 0),
+            "jobs": account.held,
+            "bytes": account.size_bytes,
+            "taken": account.taken,
+            "device_s": account.device_s,
+        }
+        for name in sorted({*known, *connections})
+        for account in [known.get(name) or Account(name)]
+    ]
 
 
 def model_counts(machine: Machine) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ which none of TensorFlow's does.
 
     RUN          the model's variables; nothing is run, and the answer is `WRITES`, where that would change them
     WRITING_RUN  the same, where it may
-    REMOTE_RUN   what the pool makes of a RUN that comes over TCP: refused where it would write, or touch files
+    REMOTE_RUN   what the pool makes of a RUN of who may not write: refused where it would, or would touch files
     PRIVATE_RUN  the variables of the private session `SESSION`
     OPEN         a private session, whose name is the answer's `SESSION`; for TOUCH, CLOSE and PRIVATE_RUN to name
     TOUCH        somebody will want it again
@@ -16,24 +16,24 @@ which none of TensorFlow's does.
 __all__ = [
     "CLOSE",
     "KEEPS_STATE",
-    "LOCAL_ONLY",
     "OPEN",
-    "OVER_TCP",
     "PRIVATE_RUN",
     "REMOTE_RUN",
     "RUN",
     "RUN_METADATA",
     "SESSION",
     "SESSION_SIGNATURES",
+    "SESSION_WRITES",
     "TOUCH",
     "TRACE_LEVEL",
     "WRITES",
+    "WRITING",
     "WRITING_RUN",
 ]
 
 RUN = "Session.run"
 WRITING_RUN = "Session.run, which writes"
-REMOTE_RUN = "Session.run, over TCP"
+REMOTE_RUN = "Session.run, read-only"
 PRIVATE_RUN = "Session.run, private"
 OPEN = "Session.open, private"
 TOUCH = "Session.touch, private"
@@ -42,10 +42,9 @@ CLOSE = "Session.close, private"
 SESSION_SIGNATURES = frozenset((RUN, WRITING_RUN, REMOTE_RUN, PRIVATE_RUN, OPEN, TOUCH, CLOSE))
 KEEPS_STATE = frozenset((WRITING_RUN, PRIVATE_RUN))
 """A run that may have started is never repeated, whatever model it is of."""
-LOCAL_ONLY = frozenset((WRITING_RUN, PRIVATE_RUN, OPEN))
-"""Most graphs of TensorFlow 1 can write a checkpoint to any path that they are fed: not for another user, and whoever
-comes over TCP may be one."""
-OVER_TCP = "over TCP a session cannot run graphs that write state or read files, nor can another user's"
+WRITING = frozenset((WRITING_RUN, PRIVATE_RUN, OPEN))
+"""Most graphs of TensorFlow 1 can write a checkpoint to any path that they are fed: that takes a right."""
+SESSION_WRITES = "a session that runs graphs which write state or read files"
 
 SESSION = ":session"
 TRACE_LEVEL = ":trace_level"  # an input: TensorFlow's number of a `RunOptions.TraceLevel`

@@ -15,7 +15,9 @@ from pydantic import BaseModel
 
 from pool.cli import pool
 from pool.config import Settings
-from pool.config.gateway import ClientSection, GatewaySection
+from pool.config.client import ClientSection
+from pool.config.gateway import GatewaySection
+from pool.config.security import SecuritySection
 from pool.config.settings import ModelSection
 from pool.config.tensorflow import DeviceSection
 
@@ -68,6 +70,7 @@ MANY: dict[str, type[BaseModel]] = {
     "device": DeviceSection,
     "gateway": GatewaySection,
     "model": ModelSection,
+    "security": SecuritySection,
 }
 KEYS = {
     name: set((MANY.get(name) or type(field.default)).model_fields) for name, field in Settings.model_fields.items()

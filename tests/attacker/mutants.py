@@ -88,11 +88,13 @@ MUTANTS: Mapping[str, Mutant] = {
         "client = self.clients.get(route)\n        return None if client is None else client.jobs.get(number)",
         "return next((each.jobs[number] for each in self.clients.values() if number in each.jobs), None)",
     ),
-    "who may stop the pool": Mutant(ADMIN, 'case "stop" if question.is_owner:', 'case "stop":'),
-    "who may restart a slot": Mutant(
-        ADMIN, 'case "restart" | "drain" if question.is_owner:', 'case "restart" | "drain":'
+    "who may stop the pool": Mutant(
+        ADMIN, "if question.what in RIGHTS and", 'if question.what in RIGHTS - {"stop"} and'
     ),
-    "who may write": Mutant(CALLS, "if names.signature in LOCAL_ONLY and not local", "if False"),
+    "who may restart a slot": Mutant(
+        ADMIN, "if question.what in RIGHTS and", 'if question.what in RIGHTS - {"restart", "drain"} and'
+    ),
+    "who may write": Mutant(CALLS, 'if names.signature in WRITING and "sessions" not in standing.may', "if False"),
     "a slot's number": Mutant(ADMIN, "if not _is_number(asked):"),
     # --- memory that is lent
     "the end of a segment": Mutant(

@@ -12,7 +12,8 @@ from attacker.ledger import Ledger, Owed, refused
 from attacker.peer import ANSWER_S, Dropped, Peer, joined
 from attacker.target import Stage
 from pool.wire import client_messages as wire
-from pool.wire.session_runs import LOCAL_ONLY
+from pool.wire.faults import Fault
+from pool.wire.session_runs import WRITING
 from support.asked import Numbers
 from support.mutations import mutated
 
@@ -30,8 +31,10 @@ def working(rng: random.Random, stage: Stage) -> int:
         ledger = Ledger(peer)
         for turn in range(rng.choice((1, 10, 60))):
             job = (wrong_job if rng.random() < 0.5 else any_job)(rng, _number(rng, turn))
-            if job.submit.signature in LOCAL_ONLY and not local:
-                job = replace(job, owed=Owed(refused("^over TCP a session cannot run graphs that write")))
+            if job.submit.signature in WRITING and not local:
+                job = replace(
+                    job, owed=Owed(refused("^a session that runs graphs which write .* the right", Fault.NOT_ALLOWED))
+                )
             ledger.submit(job.submit, job.payload, job.owed)
             chance = rng.random()
             if chance < 0.1:

@@ -243,6 +243,9 @@ _SPECIAL = {  # what only code checks
     ("model", "stateful"): '`"auto"`, `true` or `false`',
     **dict.fromkeys((("gateway", "certificate"), ("gateway", "key"), ("gateway", "tokens")), '`"off"` or text'),
     ("client", "models"): '`"all"` or list: each a text',
+    ("client", "users"): "list: each a text or a number",
+    ("client", "may"): "list of rights",
+    ("security", "key"): "text",
     ("tensorflow", "device_count"): "table of whole numbers from 0",
 }
 

@@ -105,7 +105,13 @@ BROKEN = (
     Patch(
         "clients share by jobs, not by time",
         ("shared",),
-        (("queue/line.py", "            queue.used_s += seconds\n", "            queue.used_s += 1.0\n"),),
+        (
+            (
+                "queue/line.py",
+                "queue.used_s += seconds / client.account.weight\n",
+                "queue.used_s += 1.0\n",
+            ),
+        ),
     ),
     Patch(
         "weights ignored",

@@ -37,6 +37,7 @@ from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.lent import AnswerSpace
 from pool.wire.message import Message
+from pool.wire.rights import RIGHTS
 from pool.wire.segment import MemoryRequest
 from pool.wire.timeline import Timeline
 from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
@@ -156,7 +157,7 @@ def test_a_client_whose_message_cannot_be_read_is_dropped_and_no_other(
     assert isinstance(refusal, wire.Refusal)
     assert "this client was dropped" in refusal.text
     assert front.refused["the pool failed when it read what it sent: RuntimeError"] == 2
-    assert "RuntimeError: 64 bytes at 0 of segment 7 are a riddle of 8 bytes" in caplog.text
+    assert "RuntimeError: 64 bytes at 0 of segment 7 are a riddle of" in caplog.text
     assert caplog.text.count("Traceback") == 1, "once"
     front.answer(AnswerJob(theirs, 1, JobFailed(Fault.MODEL_FAILED, "text")))
     assert isinstance(other.hear(), wire.Failure)
@@ -171,7 +172,7 @@ def test_a_client_whose_answer_cannot_be_said_is_dropped_and_no_other(front: Fro
     assert second == clients[1]
     for client, job in ((clients[0], 1), (clients[1], 1), (clients[1], 2)):
         front.answer(AnswerJob(client, job, JobDone(([b"table"],), TIMELINE)))
-    front.reply(Question(clients[2], 1, "status", "", True), {"too large": 1 << 70})
+    front.reply(Question(clients[2], 1, "status", "", RIGHTS), {"too large": 1 << 70})
     front.answer(AnswerJob(clients[3], 1, JobFailed(Fault.MODEL_FAILED, "text")))
     front.answered()
     assert set(gone(front)) == {ClientGone(client) for client in clients[:3]}

@@ -42,7 +42,7 @@ from pool.wire.lent import Lent
 from pool.wire.segment import MemoryRequest
 from simulation.driver import PartToRun, RunBatch
 from simulation.plans import model_info
-from support.asked import Asked, framed
+from support.asked import OWNER, Asked, framed
 from support.heard import batch_of
 
 CLIENT = b"client"
@@ -74,7 +74,7 @@ class House:
         frames = [zmq.Frame(each) for each in framed(asked, b"instance", [TABLE, b"" if asked.lent else bytes(64)])]
         envelope = decode(CLIENT_MESSAGES, frames)
         submit, buffers = envelope.message, envelope.payload
-        call = self._client.calls.of(submit, local=True)
+        call = self._client.calls.of(submit, OWNER)
         assert call is not None
         released = self.released
         inputs = inputs_of(

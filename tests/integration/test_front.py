@@ -27,6 +27,7 @@ from pool.serve.questions import MOST_WAITING
 from pool.serve.repeats import STEP_BYTES
 from pool.serve.rows import Inputs
 from pool.serve.shared_memory import SharedMemory
+from pool.serve.standing import Standings
 from pool.wire import client_messages as wire
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
 from pool.wire.codec import pack
@@ -35,6 +36,7 @@ from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.hot import SMALL_BYTES
 from pool.wire.lent import Lent
 from pool.wire.message import Message
+from pool.wire.rights import RIGHTS
 from pool.wire.segment import MemoryRequest
 from pool.wire.timeline import Timeline
 from pool.wire.unpacking import Unpacking
@@ -708,7 +710,7 @@ def test_a_question_says_what_it_is_about(front: Front, context: "zmq.Context[zm
         while (question := front.next_question()) is None:
             assert front.sockets[0].poll(5000)
             assert list(front.receive(front.sockets[0], now=1.0)) == []
-        assert (question.what, question.about, question.is_owner) == ("explain", "41", True)
+        assert (question.what, question.about, question.may) == ("explain", "41", RIGHTS)
 
 
 def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
@@ -813,12 +815,12 @@ def test_other_terms_are_told_with_the_next_message_and_once(
         assert ask(dealer, wire.Ping()) == opened(CREDIT, 60.0)
         assert ask(dealer, wire.Ping()) == wire.Pong()
         dealer.recv_multipart()
-        front.adopt(opened(CREDIT // 2, 9.0), MOST_REPLIES)
+        front.adopt(opened(CREDIT // 2, 9.0), MOST_REPLIES, Standings())
         assert not dealer.poll(50), "not before it says something"
         assert ask(dealer, wire.Ping()) == opened(CREDIT // 2, 9.0)
         dealer.recv_multipart()
         assert ask(dealer, wire.Ping()) == wire.Pong(), "once"
-        front.adopt(opened(2 * CREDIT, 9.0), MOST_REPLIES)
+        front.adopt(opened(2 * CREDIT, 9.0), MOST_REPLIES, Standings())
         assert ask(dealer, wire.Ping()) == opened(CREDIT, 9.0), "no more than the socket takes"
         with connect(front, context) as late:
             assert ask(late, wire.Ping()) == opened(CREDIT, 9.0)

@@ -5,16 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pool.serve.standing import Standing
 from pool.wire.calls import Names
 from pool.wire.client_messages import Submit
 from pool.wire.codec import pack
 from pool.wire.frames import encode
 from pool.wire.lent import AnswerSpace, Lent
 from pool.wire.message import Message
+from pool.wire.rights import RIGHTS
 
-__all__ = ["Asked", "Numbers", "framed", "said", "told"]
+__all__ = ["OWNER", "Asked", "Numbers", "framed", "said", "told"]
 
 USUAL_TIMEOUT_S = 60.0
+OWNER = Standing("uid:0", may=RIGHTS)
+"""Of the pool's own user."""
 
 _numbers = itertools.count(1)
 

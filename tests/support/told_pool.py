@@ -40,7 +40,9 @@ Told = TypeVar("Told")
 
 
 def status(driver: Driver, **about: Any) -> Status:
-    return _sent(Status, pool_status(driver.machine, _devices(driver), lambda _: READ, driver.now, {**ABOUT, **about}))
+    return _sent(
+        Status, pool_status(driver.machine, _devices(driver), lambda _: READ, driver.now, {**ABOUT, **about}, {})
+    )
 
 
 def metrics(driver: Driver, **about: Any) -> Metrics:

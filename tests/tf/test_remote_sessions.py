@@ -100,9 +100,7 @@ def test_it_opens_nothing(far: Client, tmp_path: Path, fetch: str) -> None:
     file = tmp_path / "file"
     file.write_text("a secret\n")
     feeds = {"path:0": str(file)} if not fetch.startswith("save/") else {"save/Const:0": str(file)}
-    with pytest.raises(
-        errors.InvalidInput, match="over TCP a session cannot run graphs that write state or read files"
-    ):
+    with pytest.raises(errors.NotAllowed, match=r'runs graphs which write state or read files .* the right "sessions"'):
         far.session("m").run(fetch, feeds)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_text() == "a secret\n"
@@ -112,8 +110,8 @@ def test_whoever_sends_another_s_signature_opens_nothing(far: Client, tmp_path: 
     """Those that the pool makes of a run are as closed as the run."""
     file = tmp_path / "file"
     file.write_text("a secret\n")
-    for signature in ("Session.run", "Session.run, over TCP", "Session.run, which writes", "Session.run, private"):
-        with pytest.raises(errors.InvalidInput, match="over TCP a session cannot"):
+    for signature in ("Session.run", "Session.run, read-only", "Session.run, which writes", "Session.run, private"):
+        with pytest.raises(errors.NotAllowed, match='the right "sessions"'):
             far.run("m", {"path:0": str(file)}, signature=signature, outputs=["read:0"])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pool.config import parse_settings
+from pool.keys import make_pair
 from pool.plan.changes import Change, Reach, differences, needs_new_pool
 
 
@@ -184,3 +185,19 @@ def test_a_bound_of_recycling_that_there_is_not_is_off() -> None:
     after["recycle"]["jobs"] = 1000
     (change,) = differences(before, after)
     assert (change.line, change.reach) == ("[recycle] jobs: off → 1000", Reach.RUNNING)
+
+
+def test_keys_that_come_go_or_lie_elsewhere_need_a_new_pool(tmp_path: Path) -> None:
+    make_pair(tmp_path, "server")
+    section = {"key": str(tmp_path / "server.key_secret"), "clients": str(tmp_path)}
+    none, some = dump(), dump(security=section)
+    for before, after, line in ((none, some, "[security]: is new"), (some, none, "[security]: is gone")):
+        (change,) = differences(before, after)
+        assert (change.reach, change.line) == (Reach.POOL, line)
+    (change,) = differences(some, dump(security={**section, "max_connections": 5}))
+    assert (change.reach, change.key) == (Reach.POOL, "[security] max_connections")
+
+
+def test_the_rights_of_a_client_change_at_once() -> None:
+    (change,) = differences(dump(client=[{"name": "c"}]), dump(client=[{"name": "c", "may": ["stop"]}]))
+    assert (change.reach, change.line) == (Reach.RUNNING, '[[client]] c may: [] → ["stop"]')

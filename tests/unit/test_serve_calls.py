@@ -6,23 +6,24 @@ from typing import Any
 import pytest
 
 from pool.serve.calls import Call, Calls
+from pool.serve.standing import ANYBODY
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
 from pool.wire.codec import BadFrame, pack
 from pool.wire.session_runs import PRIVATE_RUN, REMOTE_RUN, RUN
-from support.asked import Asked
+from support.asked import OWNER, Asked
 
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
 ASKED = Asked(1, "m", "s", ("y",), 2, device="gpu:0", version="stable")
 
 
 def register(calls: Calls, number: int, table: bytes = TABLE, **fields: Any) -> Call:
-    call = calls.of(replace(ASKED, **fields).submit(table, number), local=True)
+    call = calls.of(replace(ASKED, **fields).submit(table, number), OWNER)
     assert call is not None
     return call
 
 
 def known(calls: Calls, number: int) -> Call | None:
-    return calls.of(ASKED.submit(TABLE, number, registers=False), local=True)
+    return calls.of(ASKED.submit(TABLE, number, registers=False), OWNER)
 
 
 def test_a_call_is_known_by_its_number() -> None:
@@ -101,14 +102,16 @@ def test_names_that_are_none_are_refused() -> None:
     for names in (b"", b"\xc1", pack(ASKED.names)[:-1], pack(Table(()))):
         submit.names = names
         with pytest.raises(BadFrame):
-            Calls().of(submit, local=True)
+            Calls().of(submit, OWNER)
 
 
 def test_what_a_session_may_do_is_decided_once() -> None:
     calls = Calls()
-    for number, (signature, local) in enumerate([(RUN, True), (RUN, False), (PRIVATE_RUN, True), (PRIVATE_RUN, False)]):
+    for number, (signature, standing) in enumerate(
+        [(RUN, OWNER), (RUN, ANYBODY), (PRIVATE_RUN, OWNER), (PRIVATE_RUN, ANYBODY)]
+    ):
         submit = replace(ASKED, signature=signature).submit(TABLE, number + 1)
-        assert calls.of(submit, local) is not None
+        assert calls.of(submit, standing) is not None
     found = [calls._known[number] for number in range(1, 5)]
     assert [call.signature for call in found] == [RUN, REMOTE_RUN, PRIVATE_RUN, PRIVATE_RUN]
     assert [call.refusal is None for call in found] == [True, True, True, False]

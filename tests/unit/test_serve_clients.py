@@ -4,6 +4,7 @@ import pytest
 
 from pool.serve.clients import LOOK_S, MOST_RESTING, Client, Clients
 from pool.serve.shared_memory import JobRegions
+from pool.serve.standing import ANYBODY, Standing
 from pool.wire.client_messages import Opened
 
 HERE, THERE, ELSEWHERE = (0, b"\0aaaa"), (1, b"\0aaaa"), (0, b"\0bbbb")
@@ -27,14 +28,14 @@ class Ended:
 
 def test_a_number_is_one_connections_and_never_anothers() -> None:
     clients = Clients(SILENCE_S, TERMS)
-    first, second = clients.find(HERE), clients.find(THERE)
-    assert [int.from_bytes(client.name, "big") for client in (first, second)] == [1, 2]
-    assert clients.find(HERE) is clients.at[HERE] is clients.named[first.name] is first
+    first, second = clients.find(HERE, ANYBODY), clients.find(THERE, ANYBODY)
+    assert [int.from_bytes(client.name[:8], "big") for client in (first, second)] == [1, 2]
+    assert clients.find(HERE, ANYBODY) is clients.at[HERE] is clients.named[first.name] is first
     assert (first.address, second.address) == (HERE, THERE)
     clients.forget(first)
     assert HERE not in clients.at
     assert first.name not in clients.named
-    assert int.from_bytes(clients.find(HERE).name, "big") == 3
+    assert int.from_bytes(clients.find(HERE, ANYBODY).name[:8], "big") == 3
     clients.forget(first)
     assert HERE in clients.at, "the number was no one's any more"
 
@@ -45,23 +46,38 @@ def test_a_name_tells_nothing_of_the_route() -> None:
 
 def test_one_that_rests_is_the_same_when_it_speaks_again() -> None:
     clients = Clients(SILENCE_S, TERMS)
-    first = clients.find(HERE)
+    first = clients.find(HERE, ANYBODY)
     first.terms = OTHER
     clients.rest(first)
-    assert clients.find(HERE) is first
+    assert clients.find(HERE, ANYBODY) is first
     assert first.terms is TERMS, "it is told of others once more"
+
+
+def test_a_name_says_whose_account_it_is() -> None:
+    clients = Clients(SILENCE_S, TERMS)
+    assert clients.find(HERE, Standing("alice")).name == (1).to_bytes(8, "big") + b"alice"
+
+
+def test_one_of_whom_nothing_could_be_read_is_told_apart_from_who_comes_from_there_next() -> None:
+    clients = Clients(SILENCE_S, TERMS)
+    unknown = clients.find(HERE)
+    assert unknown.standing.models == frozenset(), "it may use nothing"
+    clients.rest(unknown)
+    known = clients.find(HERE, ANYBODY)
+    assert known is not unknown
+    assert known.standing is ANYBODY
 
 
 def test_those_that_rest_are_bounded_and_the_others_are_kept() -> None:
     clients = Clients(SILENCE_S, TERMS)
-    active, woken = clients.find(HERE), clients.find(THERE)
+    active, woken = clients.find(HERE, ANYBODY), clients.find(THERE, ANYBODY)
     clients.rest(woken)
     clients.heard(woken, 1.0)
-    resting = [clients.find((0, number.to_bytes(5, "big"))) for number in range(2 * MOST_RESTING)]
+    resting = [clients.find((0, number.to_bytes(5, "big")), ANYBODY) for number in range(2 * MOST_RESTING)]
     for client in resting:
         clients.rest(client)
     assert [client for client in resting if client.name in clients.named] == resting[-MOST_RESTING:], "the last"
-    assert (clients.find(HERE), clients.find(THERE)) == (active, woken)
+    assert (clients.find(HERE, ANYBODY), clients.find(THERE, ANYBODY)) == (active, woken)
 
 
 # --- what is owed to them -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import BadFrame, pack
 from pool.wire.frames import decode
 from pool.wire.lent import AnswerSpace, Lent
-from support.asked import Asked, framed
+from support.asked import OWNER, Asked, framed
 
 INSTANCE = b"instance"
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
@@ -26,7 +26,7 @@ def arrive(submit: Asked) -> Any:
     """As it comes: through the codec, with two rows."""
     frames = [zmq.Frame(frame) for frame in framed(submit, INSTANCE, [TABLE, bytes(8)])]
     envelope = decode(CLIENT_MESSAGES, frames)
-    call = Calls().of(envelope.message, local=True)
+    call = Calls().of(envelope.message, OWNER)
     assert call is not None
     return inputs_of(b"client", envelope.message, call, envelope.payload, frames, SharedMemory(0, 0), lambda *_: None)
 

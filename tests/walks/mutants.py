@@ -246,7 +246,7 @@ MUTANTS = (
         "one client starves",
         "clients share a line by the device time that each has used",
         "queue/line.py",
-        "            queue.used_s += seconds\n",
+        "            queue.used_s += seconds / client.account.weight\n",
         "            queue.used_s += 0.0\n",
         "sharing 0",
     ),

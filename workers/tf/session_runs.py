@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from pool.wire.faults import Fault
-from pool.wire.session_runs import OVER_TCP, RUN_METADATA, SESSION, TRACE_LEVEL, WRITES
+from pool.wire.rights import needed
+from pool.wire.session_runs import RUN_METADATA, SESSION, SESSION_WRITES, TRACE_LEVEL, WRITES
 from pool.wire.signatures import Refused
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import ProcessUnusable, SessionCall
@@ -75,7 +76,7 @@ class SessionRuns:
         """See `workers.backend.Model.session_run`. `references_written`: by any run that may run meanwhile."""
         way = self._way(tuple(sorted(call.feeds)), call.fetches)
         if call.remote and (way.writes or way.touches_files):
-            raise Refused(OVER_TCP)
+            raise Refused(needed(SESSION_WRITES, "sessions"), Fault.NOT_ALLOWED)
         if way.writes and not call.may_write:
             return {WRITES: np.array(True)}
         if way.writes_references:

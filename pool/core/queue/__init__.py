@@ -7,6 +7,7 @@ run of theirs is likely to take. It never leases a batch to a lane, and never ju
     calls: what jobs of one kind share    models: each one's lines, costs, and whether its rows are independent
 """
 
+from pool.core.queue.accounts import Account
 from pool.core.queue.admission import gone, never_fits, refusal
 from pool.core.queue.affinity import Affinity
 from pool.core.queue.answers import Answers, with_history
@@ -26,6 +27,7 @@ from pool.core.queue.unpacked import Chunks, Unpacked
 __all__ = [
     "STALE_S",
     "UNKNOWN_ROW_S",
+    "Account",
     "Affinity",
     "Answers",
     "Backlog",

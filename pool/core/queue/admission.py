@@ -47,7 +47,7 @@ def refusal(
         return JobFailed(Fault.INVALID_INPUT, f"priority is {priority}; give one from {allowed}")
     if stopping:
         return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and accepts no new jobs")
-    if bound := never_fits(model, size_bytes, weight, policy):
+    if bound := never_fits(model, client, size_bytes, weight, policy):
         if weight > 1:
             return None  # it needs no room, since its jobs come singly
         return JobFailed(Fault.INVALID_INPUT, f"the job is too large: {bound}")
@@ -67,6 +67,11 @@ def refusal(
     if allowed_bytes is not None and of_model and model.size_bytes + size_bytes > allowed_bytes:
         text = f"model {model.name} has {_bytes(model.size_bytes, size_bytes)} its max_bytes ({rounded(allowed_bytes)})"
         return _overloaded(text, weight, of_model, backlog, now)
+    account = client.account
+    if account.policy is not None:
+        retry_after_s = backlog.seconds_for(max(weight, DRAINED * account.held), now)
+        if (failed := account.refusal(size_bytes, weight, retry_after_s, now)) is not None:
+            return failed
     mine = client.held
     if not mine:
         return None
@@ -83,7 +88,7 @@ def refusal(
     return None
 
 
-def never_fits(model: Model, size_bytes: int, weight: int, policy: Policy) -> str:
+def never_fits(model: Model, client: Client, size_bytes: int, weight: int, policy: Policy) -> str:
     """The bound that keeps such a job out even of an empty pool, or "". One job always has room beside no other."""
     of_model = model.policy
     if size_bytes > policy.max_bytes:
@@ -92,6 +97,8 @@ def never_fits(model: Model, size_bytes: int, weight: int, policy: Policy) -> st
         return exceeds(size_bytes, "[queue] client_max_bytes", policy.client_max_bytes)
     if of_model.max_bytes is not None and size_bytes > of_model.max_bytes:
         return exceeds(size_bytes, f"max_bytes of model {model.name}", of_model.max_bytes)
+    if client.account.policy is not None and (bound := client.account.never_fits(size_bytes, weight)):
+        return bound
     if weight == 1:
         return ""
     if weight > policy.max_jobs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pool.core.jobs import FINISHED, Job, JobState
 from pool.core.policy import ModelPolicy, Policy
+from pool.core.queue.accounts import NUMBER_BYTES, Accounts
 from pool.core.queue.keys import RECORD_BYTES, Client
 from pool.core.queue.models import Model
 from pool.core.queue.tally import Departed
@@ -26,6 +27,7 @@ class Backlog:
         self.models: dict[str, Model] = {name: Model(name, policy.model(name)) for name in names}
         self.departed = Departed()
         self.clients: dict[bytes, Client] = {}
+        self.accounts = Accounts(policy)
         self.jobs: dict[int, Job] = {}
         self.held = 0  # a chunk counts for its weight
         self.size_bytes = 0
@@ -52,7 +54,11 @@ class Backlog:
 
     def client(self, route: bytes) -> Client:
         """The client that speaks from there; kept while it has jobs here, or records."""
-        return self.clients.get(route) or Client(route)
+        client = self.clients.get(route)
+        if client is None:
+            account = self.accounts.named.get(route[NUMBER_BYTES:]) or self.accounts.of(route)
+            client = Client(route, account)
+        return client
 
     def admit(self, job: Job) -> None:
         client, model = job.client, job.line.model
@@ -64,6 +70,11 @@ class Backlog:
         client.jobs[job.number] = job
         client.held += weight
         client.size_bytes += job.size_bytes
+        account = client.account
+        account.held += weight
+        account.size_bytes += job.size_bytes
+        account.taken += weight
+        account.allowance -= weight
         model.jobs += weight
         model.size_bytes += job.size_bytes
 
@@ -77,6 +88,9 @@ class Backlog:
         del client.jobs[job.number]
         client.held -= weight
         client.size_bytes -= job.size_bytes
+        account = client.account
+        account.held -= weight
+        account.size_bytes -= job.size_bytes
         if not client.jobs and not client.unpacked:
             del self.clients[client.route]
         model.jobs -= weight
@@ -129,6 +143,8 @@ class Backlog:
         assert all(client.jobs or client.unpacked for client in self.clients.values())
         assert self.held == sum(job.weight for job in self.jobs.values())
         assert sum(client.held for client in self.clients.values()) == self.held
+        assert sum(account.held for account in self.accounts.named.values()) == self.held
+        assert sum(account.size_bytes for account in self.accounts.named.values()) == self.size_bytes
         for client in self.clients.values():
             assert all(record.weight > 0 for record in client.unpacked.values())
         assert sum(model.jobs for model in self.models.values()) == self.held

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import Job
+from pool.core.queue.accounts import NUMBER_BYTES, Account
 from pool.core.remembered import names_bytes
 
 if TYPE_CHECKING:
@@ -55,15 +56,21 @@ def _place(job: Job) -> tuple[int, int]:
 class Client:
     """Who submits: its jobs that are not answered yet, by its own numbers.
 
-    In `held` a chunk counts for its weight. `route`: its name, which is its number in the bytes that the front made
-    of it. `unpacked`: the records of chunks whose members may come again, by the chunks' numbers.
+    In `held` a chunk counts for its weight. `route`: its name, which the front made of its number and its account's
+    name. `share`: with whom it takes turns as one. `unpacked`: the records of chunks whose members may come again, by
+    the chunks' numbers.
     """
 
     route: bytes
+    account: Account = field(default_factory=Account)
+    share: bytes = field(init=False)
     jobs: dict[int, Job] = field(default_factory=dict)
     unpacked: dict[int, Unpacked] = field(default_factory=dict)
     held: int = 0
     size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.share = self.route if self.account.policy is None else self.account.name.encode()
 
     @property
     def record_bytes(self) -> int:
@@ -72,7 +79,7 @@ class Client:
     @property
     def number(self) -> int:
         """By which people know it."""
-        return int.from_bytes(self.route, "big")
+        return int.from_bytes(self.route[:NUMBER_BYTES], "big")
 
 
 class Key:

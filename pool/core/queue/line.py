@@ -41,7 +41,9 @@ class Level:
 
 
 class ClientQueue:
-    """One client's waiting jobs in one line. `used_s`: the device time it has used, on the line's own scale.
+    """One client's waiting jobs in one line. `used_s`: the device time it has used by its weight, on the line's scale.
+
+    The connections of an account with a policy are one client here.
 
     Each level has jobs, but that the last one stays when it is empty: the next job is likely to have its priority.
     One in which many have waited goes: a dict keeps the size that it had at its largest.
@@ -91,18 +93,18 @@ class Line:
 
     def put(self, job: Job) -> None:
         """Its rows that are not cut yet wait for a lane from now on."""
-        route, priority, clients = job.client.route, job.priority, self._clients
+        share, priority, clients = job.client.share, job.priority, self._clients
         # A client that comes anew begins with those who wait, whatever their charges were corrected by.
         start_s = self._clock_s
         if self._heap and self._heap[0][1] < start_s:
             start_s = self._heap[0][1]
-        if route not in clients:
-            queue = clients[route] = ClientQueue(start_s)
+        if share not in clients:
+            queue = clients[share] = ClientQueue(start_s)
             self._forget_clients()
         else:
-            queue = clients[route]
+            queue = clients[share]
             if not queue.waiting:
-                clients.move_to_end(route)
+                clients.move_to_end(share)
                 if start_s > queue.used_s:
                     queue.used_s = start_s
                 if priority not in queue.levels:
@@ -129,7 +131,7 @@ class Line:
 
     def take(self, job: Job) -> None:
         """It does not wait any more: all of it is cut, or nobody wants it."""
-        queue = self._clients[job.client.route]
+        queue = self._clients[job.client.share]
         level = queue.levels[job.priority]
         if level.jobs.back:
             level.jobs.drop(job)
@@ -160,14 +162,15 @@ class Line:
         elif job.work_s:
             work_s = job.work_s * (stop - job.cut) / (job.rows - job.cut)
             job.work_s -= work_s
-            self._clients[job.client.route].levels[job.priority].work_s -= work_s
+            self._clients[job.client.share].levels[job.priority].work_s -= work_s
         job.cut = stop
 
     def charge(self, client: Client, seconds: float) -> None:
         """A client has used so much device time here; a negative charge corrects an earlier one."""
-        if client.route in self._clients:
-            queue = self._clients[client.route]
-            queue.used_s += seconds
+        client.account.device_s += seconds
+        if client.share in self._clients:
+            queue = self._clients[client.share]
+            queue.used_s += seconds / client.account.weight
             if seconds < 0 and queue.waiting:
                 self._enter(queue, queue.top)
 
@@ -197,7 +200,7 @@ class Line:
 
     def led(self, job: Job) -> None:
         """The leader's batch begins: the line's scale moves on to where its client stands."""
-        used_s = self._clients[job.client.route].used_s
+        used_s = self._clients[job.client.share].used_s
         if used_s > self._clock_s:
             self._clock_s = used_s
 
@@ -214,7 +217,7 @@ class Line:
 
     def work_before(self, client: Client, priority: int) -> float:
         """Device time that the client's own waiting jobs take, which go before another one of this priority."""
-        queue = self._clients.get(client.route)
+        queue = self._clients.get(client.share)
         if queue is None or not queue.waiting:
             return 0.0
         return sum([level.work_s for above, level in queue.levels.items() if above >= priority])
@@ -291,12 +294,12 @@ class Line:
     def _forget_clients(self) -> None:
         """Those who have not come for longest, with what they have used: a new connection has used nothing either."""
         for _ in range(2 if len(self._clients) > MOST_IDLE_CLIENTS else 0):
-            route, queue = next(iter(self._clients.items()))
+            share, queue = next(iter(self._clients.items()))
             if queue.waiting:
-                self._clients.move_to_end(route)
+                self._clients.move_to_end(share)
             else:
                 queue.entry = 0
-                del self._clients[route]
+                del self._clients[share]
 
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""

@@ -6,7 +6,7 @@
        ├── rolling_update, versions, failover, queue   Changes ── changes ──► Change
        │                                               Recent ─── jobs ─────► JobSummary
        ├── gateway ── processes ──► GatewayProcess        └────── deaths ───► Death
-       ├── copies ──► ModelCopies
+       ├── copies ──► ModelCopies, accounts ──► Account
        └── unloadable ──► Unloadable                   Placement ── signatures ──► PlacedSignature
     JobHistory, SlotHistory ── crash_reports ──►           └─────── rules ───────► PlacedRule
                                     CrashReport
@@ -39,6 +39,7 @@ from pool.wire.records.models import Decision, Model, SignatureInfo, Tensor, sai
 from pool.wire.records.placement import PlacedNode, PlacedRule, PlacedSignature, Placement, RanElsewhere
 from pool.wire.records.slots import Beside, GpuUse, ReplacementFailure, Slot
 from pool.wire.records.status import (
+    Account,
     Failover,
     ModelCopies,
     Moved,
@@ -50,6 +51,7 @@ from pool.wire.records.status import (
 )
 
 __all__ = [
+    "Account",
     "Batch",
     "Beat",
     "Beside",

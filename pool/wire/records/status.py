@@ -9,7 +9,17 @@ from pool.wire.records.gateway import Gateway
 from pool.wire.records.loads import ModelLoad
 from pool.wire.records.slots import Slot
 
-__all__ = ["Failover", "ModelCopies", "Moved", "Queue", "RollingUpdate", "Status", "Unloadable", "VersionsOnDisk"]
+__all__ = [
+    "Account",
+    "Failover",
+    "ModelCopies",
+    "Moved",
+    "Queue",
+    "RollingUpdate",
+    "Status",
+    "Unloadable",
+    "VersionsOnDisk",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,21 @@ class Queue(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Account(Record):
+    """What one client uses: of a `[[client]]`, a key, a user, or anybody, over all its connections.
+
+    `taken`: jobs that were accepted since the start; `device_s`: the time of devices that they took.
+    """
+
+    name: str
+    connections: int
+    jobs: int
+    bytes: int
+    taken: int
+    device_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status(Record):
     """What runs where, now."""
 
@@ -94,6 +119,7 @@ class Status(Record):
     lendable_bytes: int | None = None
     gateway: Gateway | None = None
     unloadable: tuple[Unloadable, ...] = ()
+    accounts: tuple[Account, ...] = ()
 
     def _repr_html_(self) -> str:
         """For a notebook."""
