@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 from pool.client.async_questions import AsyncQuestions
 from pool.client.async_session import AsyncSession
 from pool.client.client import Client
+from pool.client.connection import Connection
 from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
-from pool.client.request import JobOptions, SessionOptions, check_in_flight, request_for
+from pool.client.request import JobOptions, Request, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
 
 __all__ = ["AsyncClient"]
@@ -34,10 +35,14 @@ class AsyncClient(AsyncQuestions):
     """`Client`, awaited. Cancelling the task cancels the job."""
 
     def __init__(
-        self, endpoint: str | None = None, *, connect_timeout: float = CONNECT_S, reconnect_timeout: float = RECONNECT_S
+        self,
+        endpoint: str | Sequence[str] | None = None,
+        *,
+        connect_timeout: float = CONNECT_S,
+        reconnect_timeout: float = RECONNECT_S,
     ) -> None:
         self._client = Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
-        self._loops: dict[asyncio.AbstractEventLoop, EventLoop] = {}
+        self._loops: dict[tuple[asyncio.AbstractEventLoop, Connection], EventLoop] = {}
 
     @property
     def endpoint(self) -> str:
@@ -60,7 +65,7 @@ class AsyncClient(AsyncQuestions):
 
         began = time.monotonic()
         request = request_for(model, **options)
-        loop = self._loop()
+        loop = self._loop(request)
         rows, payload = encode_call(model, inputs, loop.connection.shared_memory)
         return await loop.run(request, rows, payload, began, patient=block)
 
@@ -77,15 +82,15 @@ class AsyncClient(AsyncQuestions):
         """`submit` for inputs that are already encoded: see `Client.submit_payload`."""
         return await asyncio.wrap_future(self._client.submit_payload(model, rows=rows, payload=payload, **options))
 
-    def _loop(self) -> EventLoop:
-        """The running one, with the connection that there is now."""
+    def _loop(self, request: Request) -> EventLoop:
+        """The running one, with the connection that there is now for a job of this request."""
         running = asyncio.get_running_loop()
-        connection = self._client._connected()
-        loop = self._loops.get(running)
-        if loop is None or loop.connection is not connection:
-            loop = self._loops[running] = EventLoop(running, connection)
+        connection = self._client._connected(request)
+        loop = self._loops.get((running, connection))
+        if loop is None:
+            loop = self._loops[(running, connection)] = EventLoop(running, connection)
             for other in [*self._loops]:  # where another thread's loop may come at any time
-                if other.is_closed():
+                if other[0].is_closed() or other[1].lost:
                     self._loops.pop(other, None)
         return loop
 
@@ -138,7 +143,7 @@ class AsyncClient(AsyncQuestions):
         """As `empty`, uint8 [size_bytes], of what is lent by now: it does not wait for a pool that is away."""
         from pool.client.payload import empty  # numpy comes with the first tensor
 
-        return empty(size_bytes, "uint8", self._client._connected().shared_memory)
+        return empty(size_bytes, "uint8", self._client._lent())
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

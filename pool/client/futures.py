@@ -152,6 +152,10 @@ class JobFuture(Future[JobResult]):
                 on_cancel()
         return True
 
+    def serve(self, driver: "Driver") -> None:
+        """Another connection's thread tells those who wait."""
+        self._driver = driver
+
     # --- who ends it --------------------------------------------------------------------------------------------
 
     @property

@@ -3,14 +3,15 @@
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pool.client.trust import check_folder
-from pool.endpoint import MEMORY_SUFFIX, SERVICES, endpoints, obstacle
+from pool.endpoint import ENDPOINT_VARIABLE, MEMORY_SUFFIX, SERVICES, endpoints, obstacle
 from pool.errors import InvalidInput
 
-__all__ = ["CONNECT_S", "RECONNECT_S", "Peer"]
+__all__ = ["CONNECT_S", "RECONNECT_S", "Peer", "addresses"]
 
 CONNECT_S = 5.0
 RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long before its models are loaded
@@ -19,18 +20,34 @@ RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long befo
 _ENDPOINT = re.compile(r"ipc://.+|tcp://.+:\d+", re.DOTALL)
 
 
+def addresses(given: str | Sequence[str] | None) -> Sequence[str | None]:
+    """The pools that a caller gives, each once: one, several, or None for what $POOL_ENDPOINT says, with commas.
+
+    Raises `InvalidInput` for none, `TypeError` for what is no text.
+    """
+    named: Sequence[str | None] = [given] if given is None or isinstance(given, str) else [*given]
+    if given is None and "," in (told := os.environ.get(ENDPOINT_VARIABLE, "")):
+        named = [part.strip() for part in told.split(",") if part.strip()]
+    if not all(isinstance(each, str | None) for each in named):
+        raise TypeError(f"endpoints are {named!r:.80}; give texts")
+    if not named:
+        raise InvalidInput("no endpoint is given; give one at least, or None for the local pool")
+    return list(dict.fromkeys(named))
+
+
 @dataclass(slots=True)
 class Peer:
     """`connect_timeout_s`: for a pool that has not been there; `reconnect_timeout_s`: for one that was, 0.0 not at all.
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
-    given its address, the user's own pool first.
+    given its address, the user's own pool first. `pause_s`: before it is looked for.
     """
 
     endpoint: str
     connect_timeout_s: float = CONNECT_S
     reconnect_timeout_s: float = RECONNECT_S
     sought: tuple[str, ...] = ()
+    pause_s: float = 0.0
     _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod

@@ -470,7 +470,7 @@ class Front:
         assert timeline is not None, "it is done"
         released = client.settle(number, quietly=True)
         answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
-        result = wire.Result(number, tuple(map(len, answers)), timeline, released, job.key.chunks)
+        result = wire.Result(number, tuple(map(len, answers)), timeline, released, job.key.chunks, job.line.model.jobs)
         if client not in self._letters:  # the first would be a message by itself, and is not counted
             self._letters[client] = letter = Letter([result], [])
             for piece in answers:

@@ -24,8 +24,9 @@ Each buffer has a size of u32: so many bytes in this frame, or one of the marks 
             sections: results × (u64 job · u64 id · f64 queue · f64 batch wait
                       f64 feed · f64 run · f64 fetch
                       u64 version (all ones: none) · u32 rows
-                      u32 batch rows · u32 slot · u32 attempts · u32 pieces
-                      u16 bytes of device · u8 released · u8 chunks)
+                      u32 batch rows · u32 slot · u32 attempts · u32 waiting
+                      u32 pieces · u16 bytes of device · u8 released
+                      u8 chunks)
                       pieces × u32 buffers · sizes · devices
     RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names
             u32 bytes of table · u32 parts · u32 rows to be fed
@@ -62,7 +63,7 @@ __all__ = [
 ]
 
 MAGIC = b"TFWP"
-VERSION = 12
+VERSION = 13
 
 # Of a buffer that shares the header's frame. Measured, of the processor time that a message takes each way with a frame
 # more: 0.90 at 1 to 4 KiB, 0.91 at 8 KiB, 0.94 at 16 KiB, 0.97 at 32 KiB, 1.1 at 64 KiB.

@@ -27,7 +27,7 @@ _SUBMIT = struct.Struct("<4sBB8sHQQdIIIIIHHHbx")
 _IN_DOUBT, _HAS_SPACE, _REGISTERS = 1, 2, 4
 
 _RESULTS = struct.Struct("<4sBB8sHII")
-_RESULT = struct.Struct("<QQdddddQIIIIIHBB")
+_RESULT = struct.Struct("<QQdddddQIIIIIIHBB")
 
 MOST_ROWS = 0xFFFFFFFF
 MOST_ATTEMPTS = 0xFFFF
@@ -144,6 +144,7 @@ class Result:
 
     The tensors of several pieces belong together along axis 0, in this order. `released`: nobody else uses any more
     what the job was lent; otherwise RELEASED follows. `chunks`: jobs of its call may travel in chunks.
+    `waiting`: jobs of its model that the pool has not answered yet, of all clients.
     """
 
     job: int
@@ -151,6 +152,7 @@ class Result:
     timeline: Timeline
     released: bool = True
     chunks: bool = False
+    waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class Results:
             record = _RESULT.pack(
                 *(each.job, line.job, line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s),
                 NO_VERSION if line.version is None else line.version,
-                *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device)),
+                *(line.rows, line.batch_rows, line.slot, line.attempts, each.waiting, len(each.pieces), len(device)),
                 *(each.released, each.chunks),
             )
             sections += (record,)
@@ -190,7 +192,7 @@ class Results:
         end = bounded(first, position, _RESULT.size * count)
         records = list(_RESULT.iter_unpack(first[position:end]))
         position = end
-        count = sum([record[12] for record in records])
+        count = sum([record[13] for record in records])
         all_pieces: tuple[int, ...] = struct.unpack_from(f"<{count}I", first, position)
         position += 4 * len(all_pieces)
         if sum(all_pieces) != buffers or not all(all_pieces):
@@ -200,7 +202,7 @@ class Results:
         results: list[Result] = []
         begin = 0
         for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, version, *counts in records:
-            rows, batch_rows, slot, attempts, pieces, device_bytes, released, chunks = counts
+            rows, batch_rows, slot, attempts, waiting, pieces, device_bytes, released, chunks = counts
             if not math.isfinite(queue_s + wait_s + feed_s + run_s + fetch_s) or released > 1 or chunks > 1:
                 raise BadFrame(f"a result after {queue_s}, {wait_s}, {feed_s}, {run_s}, {fetch_s} s")
             end = bounded(first, position, device_bytes)
@@ -213,7 +215,7 @@ class Results:
                 *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts),
                 None if version == NO_VERSION else version,
             )
-            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1, chunks == 1),)
+            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1, chunks == 1, waiting),)
             begin += pieces
         payload, lent, halves = found_buffers(frames, first, position, sizes)
         if lent or halves:
