@@ -30,7 +30,8 @@ LEARNED = 0.1  # the share of a new cost in what is known of it
 LACKING_S = 5.0  # a model that a pool did not have is asked for again after this, as it may have been loaded
 FADING_S = 1.0  # what a pool has told of others' jobs counts for nothing after so long …
 FADING_JOBS = 4.0  # … or after it could have answered so many times as many
-LEAST_S = 1e-5  # a job takes no less: what is not known yet is not free
+LEAST_S = 1e-4  # a pool takes no less for a job: what is not known yet is not free
+ALIKE = 1.5  # of two pools where nothing waits, none is preferred whose job takes this many times as long at most
 
 
 class PoolState(Enum):
@@ -103,6 +104,11 @@ class Pool:
     def may_have(self, model: str, version: int | str | None, now: float) -> bool:
         return (self.offers is None or model in self.offers) and not self.lacks(model, version, now)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that it has can run."""
+        return all(offer.slots for offer in (self.offers or {}).values())
+
     def told(self, offers: Mapping[str, Offer], asked: Collection[str], now: float) -> None:
         known = {} if self.offers is None or not asked else dict(self.offers)
         for model in asked:
@@ -113,7 +119,7 @@ class Pool:
             load = self.load(model)
             load.others, load.at = max(0, offer.waiting - load.mine), now
             load.slots = max(1, offer.slots)
-            load.job_s = load.job_s or offer.job_s
+            load.job_s = offer.job_s or load.job_s
 
 
 class Choice:
@@ -162,7 +168,8 @@ class Choice:
         first = int(self._random() * count)
         second = (first + 1 + int(self._random() * (count - 1))) % count
         one, other = loads[first], loads[second]
-        return one if one.expected_s(now) <= other.expected_s(now) else other
+        margin = 1.0 if one.mine or one.others or other.mine or other.others else ALIKE
+        return one if one.expected_s(now) <= margin * other.expected_s(now) else other
 
     def _found(self, model: str, version: int | str | None, now: float) -> list[Load]:
         if self.keeps_state(model) is not False:
@@ -206,10 +213,9 @@ class Choice:
         return max(may, key=lambda pool: _rank(pool.endpoint, model), default=None)
 
     def to_probe(self, now: float, older_s: float) -> list[Pool]:
-        """Two of those that serve and have not told anything for so long."""
-        stale = [
-            pool for pool in self.pools.values() if pool.state is PoolState.SERVING and pool.heard + older_s <= now
-        ]
+        """Two of those that serve and have told nothing for so long, or that had models which nobody could run yet."""
+        serve = [pool for pool in self.pools.values() if pool.state is PoolState.SERVING]
+        stale = [pool for pool in serve if pool.heard + older_s <= now or not pool.is_ready]
         return sorted(stale, key=lambda _: self._random())[:2]
 
 

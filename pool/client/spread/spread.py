@@ -36,6 +36,7 @@ __all__ = ["Spread"]
 JOIN_S = 2.0
 ASK_S = 5.0  # for the answer of a pool that is connected
 FIRST_S = 1.0  # in which a pool that is there answers for the first time
+STATE = "keeps its state there, so no other pool takes its jobs"
 RENEWAL_S = 0.005  # the thread makes another connection for one that has ended
 MOST_TRIED = 1  # a job that finds no room is tried at one other pool
 LOOK_S = 0.25  # how often the pools that owe something are looked at
@@ -185,7 +186,7 @@ class Spread:
             while (following := self._following(job, outcome, time.monotonic())) is not None and following.lost:
                 time.sleep(RENEWAL_S)
             if following is None:
-                raise outcome
+                raise self._last_word(job, outcome)
             connection, wait = following, Wait()
             [job] = again(job)
             job.future = wait
@@ -194,9 +195,14 @@ class Spread:
     def onward(self, job: Job, error: PoolError, lost: bool) -> bool:
         """As `Route.onward`."""
         now = time.monotonic()
-        if not self._may_go_on(job, error, now, lost) or self._following(job, error, now) is None:
+        if not self._may_go_on(job, error, now, lost):
             return False
-        self._move(job, error)
+        if self._following(job, error, now) is not None:
+            self._move(job, error)
+        elif self._closed or (isinstance(error, Overloaded) and job.patient):
+            return False
+        else:
+            job.future.finish(self._last_word(job, error))
         return True
 
     def elsewhere(self, job: Job, why: PoolError) -> bool:
@@ -223,7 +229,7 @@ class Spread:
             elif isinstance(error, ModelNotFound):
                 self._choice.has_not(pool, request.model, request.version, now)
             elif isinstance(error, Overloaded):
-                job.tried = (*job.tried, pool)
+                job.tried = tuple(dict.fromkeys((*job.tried, pool)))  # its caller may come here a second time
             elif not isinstance(error, PoolUnreachable):
                 return False
             elif type(error) is not Elsewhere:
@@ -249,6 +255,16 @@ class Spread:
         if kept is None or kept is not self._members.get(kept.pool.endpoint) or not kept.is_awaited(job.submitted, now):
             return None
         return kept.connection
+
+    def _last_word(self, job: Job, error: PoolError) -> PoolError:
+        """How a job ends that goes nowhere."""
+        if not isinstance(error, PoolUnreachable) or STATE in str(error):
+            return error
+        if _is_kept(job):
+            return PoolUnreachable(f"{error}; the session {STATE}")
+        with self.lock:
+            keeps = self._choice.keeps_state(job.request.model)
+        return PoolUnreachable(f"{error}; model {job.request.model} {STATE}") if keeps else error
 
     def withdraw(self, withdrawal: Withdrawal) -> None:
         """A job that has moved is withdrawn where it is; members of chunks, which may be anywhere, everywhere."""
@@ -404,7 +420,7 @@ class Spread:
         for each in again(job):
             connection = self._following(job, error, now)
             if connection is None:
-                each.future.finish(error)
+                each.future.finish(self._last_word(job, error))
                 continue
             job.onward = each
             rebind(each, connection.driver)
