@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from pool.client.connection import Connection
     from pool.client.shared_memory import SharedMemory
     from pool.client.spread import Spread
-    from pool.wire.records import Placement
+    from pool.wire.records import Model, Placement
 
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer, addresses
 from pool.client.placement import report_of
+from pool.client.questions import records
 from pool.client.request import JobOptions, Request, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
 from pool.client.scatter import Replicas
@@ -39,7 +40,7 @@ ASK_TIMEOUT_S = 10.0
 LARGEST_ANSWER_BYTES = 1 << 30  # thousands of models with their signatures take megabytes
 LONGEST_SPIN_US = 10_000
 CLOSED = "this client is closed"
-ASK_ONE = "this client has {} pools, and this is about one of them: ask one of `client.pools`"
+ASK_ONE = "this client has {} pools, and this is about one: ask one of `client.pools`, or give one --endpoint"
 
 log = logging.getLogger("pool.client")
 
@@ -304,6 +305,9 @@ class Client(Replicas):
 
     def _ask(self, kind: Any, what: str, about: str = "", within_s: float = math.inf) -> Any:
         answer = self._connected().ask(what, about, min(within_s, ASK_TIMEOUT_S + self._peer.longest_timeout_s))
+        return self._read(kind, what, answer)
+
+    def _read(self, kind: Any, what: str, answer: bytes) -> Any:
         try:
             return unpack(kind, answer, LARGEST_ANSWER_BYTES)
         except BadFrame as error:
@@ -317,6 +321,21 @@ class Client(Replicas):
         if self._spread is None:
             return super().is_ready(model)
         return next(self._until_ready(model, ASK_TIMEOUT_S), None) is None
+
+    def models(self) -> "tuple[Model, ...]":
+        """What `pool models` shows: each model with its signatures.
+
+        Of several pools, those of all that are there; one that several have, as one of them tells it.
+        """
+        if self._spread is None:
+            return super().models()
+        self._check_open()
+        found: dict[str, Model] = {}
+        for answer in self._spread.answers("models", ASK_TIMEOUT_S):
+            for model in self._read(tuple[records().Model, ...], "models", answer):  # type: ignore[misc]  # a class at run time
+                if model.name not in found or not found[model.name].ready_slots:
+                    found[model.name] = model
+        return tuple(found.values())
 
     def _until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
         if self._spread is None:

@@ -74,7 +74,7 @@ class Connection:
         self._answer_sizes = AnswerSizes()
         self._dialogue = Dialogue(
             *(peer, name, self._outbox, self._requests, self._sources, self.shared_memory, self._answer_sizes),
-            *(self.grain, self._changed, (next(_numbers) & MOST_CONNECTIONS) << 40),
+            *(self.grain, host, (next(_numbers) & MOST_CONNECTIONS) << 40),
         )
         self.driver = Driver(self._dialogue, self._sources, spin_s)
         self._dialogue.begin(time.monotonic())
@@ -160,9 +160,9 @@ class Connection:
             members = known()
             if members is None:
                 return False
-            if job.route is None:
+            if job.at is None:
                 return self._post(Withdrawal(members, index))
-            job.route.withdraw(Withdrawal(members, index))
+            job.at.withdraw(Withdrawal(members, index))
             return True
 
         members.withdraw = withdraw
@@ -201,10 +201,10 @@ class Connection:
 
     def withdraw(self, job: Job) -> None:
         """Nobody wants its answer."""
-        if job.route is None:
+        if job.at is None:
             self._post(Withdrawal(job))
         else:
-            job.route.withdraw(Withdrawal(job))
+            job.at.withdraw(Withdrawal(job))
 
     # --- where a client has several pools -----------------------------------------------------------------------
 
@@ -219,8 +219,8 @@ class Connection:
     def adopt(self, job: Job) -> None:
         """It is about to be sent here. REQUIRES a host."""
         assert self._host is not None
-        job.route = self._host.route(job.request.model)
-        job.route.came(job.weight)
+        job.at = self._host
+        self._host.came(job)
 
     def perform(self, wait: Wait, job: Job) -> Any:
         """Sends a job that waits so, and returns how that ended."""
@@ -328,9 +328,9 @@ class Connection:
 
     def _give_up(self, job: Job, error: PoolError) -> None:
         """This connection does not answer it any more."""
-        if job.route is not None and not job.number:
-            job.route.left(job.weight)  # it is in no book
-        if job.route is None or not job.route.onward(job, error, lost=True):
+        if job.at is not None and not job.number:
+            job.at.left(job.weight)  # it is in no book
+        if job.at is None or not job.at.onward(job, error, lost=True):
             job.future.finish(error)
 
     def _ended(self) -> PoolError:

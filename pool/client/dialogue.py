@@ -13,9 +13,13 @@ The way of a job through the client: one call, write a frame; read a frame, one 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
 
 import zmq
+
+if TYPE_CHECKING:
+    from pool.client.spread.member import Member
 
 from pool.client.answer_sizes import AnswerSizes
 from pool.client.bulk.company import Company
@@ -68,12 +72,12 @@ class Dialogue:
         shared_memory: SharedMemory,
         answer_sizes: AnswerSizes,
         grain: Grain,
-        found: Callable[[], object],
+        host: "Member | None",
         numbers: int,
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake who drives.
 
-        `found` is called when there is a pool. `numbers`: what those of its jobs are greater than.
+        `host`: where its client has several pools. `numbers`: what those of its jobs are greater than.
         """
         outlive = peer.reconnect_timeout_s > 0
         self.jobs = Outstanding(numbers)
@@ -81,7 +85,7 @@ class Dialogue:
         self.is_busy = self.is_torn = False
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, answer_sizes, grain)
         self._company = Company(grain)
-        self._found = found
+        self._host = host
         self._inquiries = Inquiries(requests)
         self._shared_memory = shared_memory
         self._peer = peer
@@ -295,7 +299,8 @@ class Dialogue:
         self._dispatch.open(opened, instance)
         for question in self._inquiries.wanted():
             self._send(question)
-        self._found()
+        if self._host is not None:
+            self._host.changed()
 
     def _why_away(self, now: float) -> str:
         if self._outage is None:
@@ -382,8 +387,10 @@ class Dialogue:
         elif envelope.instance != self._instance:
             raise PoolAway(f"another pool has taken the place of the one at {self._peer.endpoint}")
         match envelope.message:
-            case wire.Results(results):
+            case wire.Results(results, waiting):
                 self._finish_all(results, envelope.payload, now)
+                if self._host is not None:
+                    self._host.told(waiting, now)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
             case wire.Unpack() as unpack:

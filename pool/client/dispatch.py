@@ -108,7 +108,7 @@ class Dispatch:
     def hand_over(self, now: float) -> None:
         """Another pool may take what is held for this one."""
         for job in sorted(self._held.values(), key=_turn):
-            if job.route is not None and job.route.elsewhere(job, Elsewhere(self._why_held(now))):
+            if job.at is not None and job.at.elsewhere(job, Elsewhere(self._why_held(now))):
                 self._take(job.number)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class Dispatch:
 
     def _refuse(self, job: Job, lent: str, credit_bytes: int) -> None:
         error = Overloaded(f"{lent}; {readable(job.size_bytes)} more would exceed its limit ({rounded(credit_bytes)})")
-        if job.route is None or not job.route.onward(job, error):
+        if job.at is None or not job.at.onward(job, error):
             job.future.finish(error)
         self._jobs.take(job.number)
 
@@ -312,8 +312,8 @@ class Dispatch:
             return
         self._answer_sizes.learn(job.request, result.timeline.rows, answer)
         self._grain.learn(job.request, result.timeline, result.chunks)
-        if job.route is not None:
-            job.route.answered(job, result, now)
+        if job.at is not None:
+            job.at.answered(job, result.timeline)
         sent = job.encoded if job.sent_at is None else job.sent_at
         answer.measured, answer.own_rows = (result.timeline, job.submitted, job.encoded, sent, now), None
         job.future.finish(answer)
@@ -378,10 +378,10 @@ class Dispatch:
             return
         self.window.answered(job.place)
         in_pool = job.sent_at is not None and self._opened is not None
-        if job.route is not None and in_pool and not job.refusals:
+        if job.at is not None and in_pool and not job.refusals:
             self._jobs.mark_returned(job)
             self._holds = self._holds or failure.fault is Fault.POOL_STOPPING
-            if job.route.onward(job, error):
+            if job.at.onward(job, error):
                 self._take(job.number)
                 return
         if in_pool and job.patient and isinstance(error, Overloaded):

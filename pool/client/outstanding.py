@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pool.client.spread.choice import Pool
-    from pool.client.spread.route import Route
+    from pool.client.spread.member import Member
 
 from pool.client.bulk.members import Chunk, Members
 from pool.client.bulk.split import narrow
@@ -37,7 +37,7 @@ class Job:
     one has left as the `index`th of these, and is in no book itself. `origin`: the number of the chunk that its pool
     had it in, and gave back; `first`: that of the chunk that it was in at first.
 
-    Of a client of several pools, `route` is the way to this one, `onward` what the job has become at another one, and
+    Of a client of several pools, it is `at` this one, `onward` what the job has become at another one, and
     `tried` are those that had no room for it.
     """
 
@@ -66,7 +66,7 @@ class Job:
     weight: int = 1
     refusals: int = 0
     last_refusal: Overloaded | None = None
-    route: "Route | None" = None
+    at: "Member | None" = None
     onward: "Job | None" = None
     tried: "tuple[Pool, ...]" = ()
 
@@ -133,8 +133,8 @@ class Outstanding:
         for other in others:
             self._carry(other)
             self.size_bytes += other.size_bytes
-            if other.route is not None:
-                other.route.came(other.weight)
+            if other.at is not None:
+                other.at.came(other)
         self._gone(job)
 
     def _carry(self, job: Job) -> None:
@@ -164,8 +164,8 @@ class Outstanding:
         self._timers.clear(job.number)
         self.size_bytes -= job.size_bytes
         self._left(job)
-        if job.route is not None:
-            job.route.left(job.weight)
+        if job.at is not None:
+            job.at.left(job.weight)
         if job.on_its_way is not None:
             job.on_its_way.finish(True)
 
@@ -173,8 +173,8 @@ class Outstanding:
         """What is not sent yet of a chunk leaves out the members that nobody waits for any more."""
         before_bytes, before = job.size_bytes, job.weight
         narrow(job)
-        if job.route is not None:
-            job.route.left(before - job.weight)
+        if job.at is not None:
+            job.at.left(before - job.weight)
         self.size_bytes += job.size_bytes - before_bytes
 
     def abandon_after_fork(self, error: PoolError) -> None:

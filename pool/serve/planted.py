@@ -29,6 +29,7 @@ class Planted:
 
     def __init__(self, core: Machine, kind: str, left: int) -> None:
         self.orders = core.orders
+        self.backlog = core.backlog
         self.dispatch = core.dispatch
         self._core = core
         self._kind = kind

@@ -20,13 +20,12 @@ Each buffer has a size of u32: so many bytes in this frame, or one of the marks 
                       table
             flags: 1 in doubt · 2 has space for the answer
                    4 registers the call
-    RESULT  u16 flags (0) · u32 results · u32 buffers
+    RESULT  u16 flags (0) · u32 results · u32 buffers · u32 waiting
             sections: results × (u64 job · u64 id · f64 queue · f64 batch wait
                       f64 feed · f64 run · f64 fetch
                       u64 version (all ones: none) · u32 rows
-                      u32 batch rows · u32 slot · u32 attempts · u32 waiting
-                      u32 pieces · u16 bytes of device · u8 released
-                      u8 chunks)
+                      u32 batch rows · u32 slot · u32 attempts · u32 pieces
+                      u16 bytes of device · u8 released · u8 chunks)
                       pieces × u32 buffers · sizes · devices
     RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names
             u32 bytes of table · u32 parts · u32 rows to be fed

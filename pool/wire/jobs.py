@@ -26,8 +26,8 @@ __all__ = ["MOST_WEIGHT", "Result", "Results", "Submit"]
 _SUBMIT = struct.Struct("<4sBB8sHQQdIIIIIHHHbx")
 _IN_DOUBT, _HAS_SPACE, _REGISTERS = 1, 2, 4
 
-_RESULTS = struct.Struct("<4sBB8sHII")
-_RESULT = struct.Struct("<QQdddddQIIIIIIHBB")
+_RESULTS = struct.Struct("<4sBB8sHIII")
+_RESULT = struct.Struct("<QQdddddQIIIIIHBB")
 
 MOST_ROWS = 0xFFFFFFFF
 MOST_ATTEMPTS = 0xFFFF
@@ -144,7 +144,6 @@ class Result:
 
     The tensors of several pieces belong together along axis 0, in this order. `released`: nobody else uses any more
     what the job was lent; otherwise RELEASED follows. `chunks`: jobs of its call may travel in chunks.
-    `waiting`: jobs of its model that the pool has not answered yet, of all clients.
     """
 
     job: int
@@ -152,19 +151,24 @@ class Result:
     timeline: Timeline
     released: bool = True
     chunks: bool = False
-    waiting: int = 0
 
 
 @dataclass(slots=True)
 class Results:
-    """Those of one or several jobs, in no order; the payload has the buffers of each in turn."""
+    """Those of one or several jobs, in no order; the payload has the buffers of each in turn.
+
+    `waiting`: jobs that the pool has not answered yet, of all clients.
+    """
 
     kind: ClassVar[int] = 4
     results: Sequence[Result]
+    waiting: int = 0
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
-        sections: list[Buffer] = [_RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes))]
+        sections: list[Buffer] = [
+            _RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes), self.waiting)
+        ]
         devices: list[bytes] = []
         pieces: list[int] = []
         for each in self.results:
@@ -175,7 +179,7 @@ class Results:
             record = _RESULT.pack(
                 *(each.job, line.job, line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s),
                 NO_VERSION if line.version is None else line.version,
-                *(line.rows, line.batch_rows, line.slot, line.attempts, each.waiting, len(each.pieces), len(device)),
+                *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device)),
                 *(each.released, each.chunks),
             )
             sections += (record,)
@@ -185,14 +189,14 @@ class Results:
     @classmethod
     def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
         """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
-        *_, flags, count, buffers = _RESULTS.unpack_from(first)
+        *_, flags, count, buffers, waiting = _RESULTS.unpack_from(first)
         position = _RESULTS.size
         if flags or not count:
             raise BadFrame(f"flags {flags:#x} of {count} results")
         end = bounded(first, position, _RESULT.size * count)
         records = list(_RESULT.iter_unpack(first[position:end]))
         position = end
-        count = sum([record[13] for record in records])
+        count = sum([record[12] for record in records])
         all_pieces: tuple[int, ...] = struct.unpack_from(f"<{count}I", first, position)
         position += 4 * len(all_pieces)
         if sum(all_pieces) != buffers or not all(all_pieces):
@@ -202,7 +206,7 @@ class Results:
         results: list[Result] = []
         begin = 0
         for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, version, *counts in records:
-            rows, batch_rows, slot, attempts, waiting, pieces, device_bytes, released, chunks = counts
+            rows, batch_rows, slot, attempts, pieces, device_bytes, released, chunks = counts
             if not math.isfinite(queue_s + wait_s + feed_s + run_s + fetch_s) or released > 1 or chunks > 1:
                 raise BadFrame(f"a result after {queue_s}, {wait_s}, {feed_s}, {run_s}, {fetch_s} s")
             end = bounded(first, position, device_bytes)
@@ -215,9 +219,9 @@ class Results:
                 *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts),
                 None if version == NO_VERSION else version,
             )
-            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1, chunks == 1, waiting),)
+            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1, chunks == 1),)
             begin += pieces
         payload, lent, halves = found_buffers(frames, first, position, sizes)
         if lent or halves:
             raise BadFrame("a result with a buffer that is lent, or comes in halves")
-        return cls(tuple(results)), payload
+        return cls(tuple(results), waiting), payload

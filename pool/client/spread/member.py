@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pool.client.connection import Connection
+from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.spread.choice import Pool
-from pool.client.spread.route import Route
 from pool.client.wait import Wait
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire.codec import BadFrame, unpack
-from pool.wire.offers import Offer
+from pool.wire.offers import Offers
+from pool.wire.timeline import Timeline
 
 if TYPE_CHECKING:
     from pool.client.spread.spread import Spread
 
-__all__ = ["Member"]
+__all__ = ["Member", "offers_of"]
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
@@ -47,7 +48,7 @@ class _Asked(Wait):
 
 
 class Member:
-    """All but `connection`, which anybody reads, and `route` is used by the thread of `Spread` alone.
+    """What a connection tells comes from any thread, and anybody reads `connection`; all else is for `Spread`'s thread.
 
     `away_since`: when it was looked for first, of now; `was_there`: it has served before.
     """
@@ -61,24 +62,55 @@ class Member:
         # A connection looks for its pool once: what it holds goes to another pool if this one is lost.
         self._peer = replace(peer, reconnect_timeout_s=0.0)
         self._reconnect_timeout_s = peer.reconnect_timeout_s
-        self._routes: dict[str, Route] = {}
+        self.models: set[str] = set()
+        """Those that its jobs have asked for."""
         self._asked: _Asked | None = None
         self._there_since = 0.0
         self._pause_s = FIRST_PAUSE_S
 
-    # --- what a connection asks ---------------------------------------------------------------------------------
-
-    def route(self, model: str) -> Route:
-        """Of its jobs to this pool."""
-        found = self._routes.get(model)
-        if found is None:
-            with self._spread.lock:
-                found = self._routes.setdefault(model, Route(self._spread, self, self.pool.load(model)))
-        return found
+    # --- what a connection tells --------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """The connection has found its pool, or has ended."""
+        """It has found its pool, or has ended."""
         self._spread.wake()
+
+    def came(self, job: Job) -> None:
+        """A job is about to be sent there."""
+        self.models.add(job.request.model)
+        with self._spread.lock:
+            self.pool.mine += job.weight
+
+    def left(self, jobs: int) -> None:
+        """So many are there no more."""
+        with self._spread.lock:
+            self.pool.mine = max(0, self.pool.mine - jobs)
+
+    def answered(self, job: Job, line: Timeline) -> None:
+        """A job that ran so."""
+        share = line.rows / line.batch_rows if line.batch_rows else 1.0
+        with self._spread.lock:
+            self.pool.ran(line.run_s * share / job.weight)
+
+    def told(self, waiting: int, now: float) -> None:
+        """The pool has told, with answers, how much waits there."""
+        with self._spread.lock:
+            self.pool.waits(waiting, now)
+
+    def onward(self, job: Job, error: PoolError, *, lost: bool = False) -> bool:
+        """Whether a job goes on to another pool that has ended here in this error. Then nothing here ends it any more.
+
+        `lost`: the connection has ended, and the pool has said nothing of the job. A job whose caller waits for nothing
+        else has the error as its end: he goes on with it himself.
+        """
+        return self._spread.onward(job, error, lost)
+
+    def elsewhere(self, job: Job, why: PoolError) -> bool:
+        """The same for a job that waits here for its pool to come: if another one takes it now."""
+        return self._spread.elsewhere(job, why)
+
+    def withdraw(self, withdrawal: Withdrawal) -> None:
+        """Nobody waits for it any more, wherever it is by now."""
+        self._spread.withdraw(withdrawal)
 
     # --- its connection -----------------------------------------------------------------------------------------
 
@@ -107,8 +139,7 @@ class Member:
             self._pause_s = self._longer()
         self._asked = None
         with self._spread.lock:
-            for load in self.pool.loads.values():
-                load.mine = 0
+            self.pool.mine = 0
         self.connect(self._pause_s * (1 + random.random()) / 2)  # those of one pool do not all return at once
 
     def _longer(self) -> float:
@@ -124,24 +155,14 @@ class Member:
         """What it offers of the models that this client uses; of all, as long as it has not told."""
         if self._asked is not None or self.connection is None:
             return
-        models = list(self._routes)
+        models = list(self.models)
         if self.pool.offers is None or not 0 < len(models) <= MOST_NAMED:
             models = []
         asked = _Asked(self._spread.wake, models, now + ANSWER_S)
         asked.about = self.connection.pose(asked, "offers", json.dumps(models) if models else "")
         self._asked = asked
 
-    def offered(self, timeout_s: float) -> Mapping[str, Offer] | None:
-        """All that it offers now; None if it is not there or does not say so in time. For any thread."""
-        connection = self.connection
-        if connection is None or not connection.has_pool:
-            return None
-        try:
-            return _offers(connection.ask("offers", "", timeout_s))
-        except PoolError:
-            return None
-
-    def answer(self, now: float) -> tuple[Mapping[str, Offer], Collection[str]] | None:
+    def answer(self, now: float) -> tuple[Offers, Collection[str]] | None:
         """What it has answered since, and which models it was asked about."""
         asked = self._asked
         if asked is None or (asked.outcome is None and now < asked.until):
@@ -152,13 +173,13 @@ class Member:
         outcome: Any = asked.outcome
         if outcome is None or isinstance(outcome, PoolError):
             return None
-        offers = _offers(outcome[0])
+        offers = offers_of(outcome[0])
         return None if offers is None else (offers, asked.models)
 
 
-def _offers(answer: bytes) -> Mapping[str, Offer] | None:
+def offers_of(answer: bytes) -> Offers | None:
     """None if it can't be read."""
     try:
-        return unpack(Mapping[str, Offer], answer, OFFERS_BYTES)  # type: ignore[type-abstract]
+        return unpack(Offers, answer, OFFERS_BYTES)
     except BadFrame:
         return None

@@ -11,6 +11,7 @@ and no done-callback can keep from it: so a job that moves is never forgotten an
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -25,8 +26,8 @@ from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.shared_memory import Piece, SharedMemory
 from pool.client.spread.choice import Choice, Pool, PoolState
-from pool.client.spread.member import Member
-from pool.client.spread.route import again, rebind
+from pool.client.spread.member import Member, offers_of
+from pool.client.spread.moved import again, rebind
 from pool.client.wait import Wait
 from pool.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, PoolError, PoolUnreachable
 from pool.wire.session_runs import SESSION_SIGNATURES
@@ -35,7 +36,6 @@ __all__ = ["Spread"]
 
 JOIN_S = 2.0
 ASK_S = 5.0  # for the answer of a pool that is connected
-FIRST_S = 1.0  # in which a pool that is there answers for the first time
 STATE = "keeps its state there, so no other pool takes its jobs"
 RENEWAL_S = 0.005  # the thread makes another connection for one that has ended
 MOST_TRIED = 1  # a job that finds no room is tried at one other pool
@@ -119,32 +119,50 @@ class Spread:
 
     def until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
         """As `Client.wait_ready`: until one of the pools can serve."""
-        began = now = time.monotonic()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                told = [
+                    found.models for each in self.answers("offers", ASK_S) if (found := offers_of(each)) is not None
+                ]
+            except PoolUnreachable as error:
+                told, why = [], str(error)
+            if any(offer.slots for each in told for name, offer in each.items() if model in (None, name)):
+                return
+            if len(told) == len(self.peers) and not any(model is None or model in each for each in told):
+                raise self._nowhere(Request(model or ""))
+            if told:
+                why = f"{len(told)} of {len(self.peers)} pools answer, and none can run {model or 'a model'} yet"
+            if time.monotonic() >= deadline:
+                raise DeadlineExceeded(f"after {timeout_s:g} s: {why}")
+            yield why
+
+    def answers(self, what: str, timeout_s: float) -> list[bytes]:
+        """What the pools that are there answer. Waits for the first as long as for a connection: `PoolUnreachable`."""
+        now = time.monotonic()
+        until = now + max(peer.connect_timeout_s for peer in self.peers.values())
         self._begin(now)
         while True:
-            told = [offers for each in list(self._members.values()) if (offers := each.offered(ASK_S)) is not None]
-            found = [offers for offers in told if model is None or model in offers]
-            if any(offer.slots for offers in found for name, offer in offers.items() if model in (None, name)):
-                return
-            if len(told) == len(self.peers) and not found:
-                raise self._nowhere(Request(model or ""))
-            why = f"{len(told)} of {len(self.peers)} pools answer, and none of them can run {model or 'a model'} yet"
-            now = time.monotonic()
-            if now >= began + timeout_s:
-                raise DeadlineExceeded(f"after {timeout_s:g} s: {why}")
-            if told or now >= began + FIRST_S:  # the connections are only just being made
-                yield why
-            else:
-                time.sleep(RENEWAL_S)
+            connections = [each for each in self._connections() if each.has_pool]
+            if connections or time.monotonic() >= until:
+                break
+            time.sleep(RENEWAL_S)
+        found = []
+        for connection in connections:
+            with contextlib.suppress(PoolUnreachable):
+                found.append(connection.ask(what, "", timeout_s))
+        if not found:
+            raise self._nowhere(Request(""))
+        return found
 
     def _next(self, request: Request, now: float, tried: Sequence[Pool]) -> Connection | None:
         """Where a job goes now, if there is a pool for it."""
         with self.lock:
-            while (load := self._choice.pick(request.model, request.version, now, tried)) is not None:
-                connection = self._members[load.pool.endpoint].connection
+            while (pool := self._choice.pick(request.model, request.version, now, tried)) is not None:
+                connection = self._members[pool.endpoint].connection
                 if connection is not None and not connection.lost:
                     return connection
-                self._choice.becomes(load.pool, PoolState.SOUGHT)
+                self._choice.becomes(pool, PoolState.SOUGHT)
         return None
 
     def _awaited(self, request: Request, now: float) -> Connection | None:
@@ -193,7 +211,7 @@ class Spread:
             connection.adopt(job)
 
     def onward(self, job: Job, error: PoolError, lost: bool) -> bool:
-        """As `Route.onward`."""
+        """As `Member.onward`."""
         now = time.monotonic()
         if not self._may_go_on(job, error, now, lost):
             return False
@@ -206,7 +224,7 @@ class Spread:
         return True
 
     def elsewhere(self, job: Job, why: PoolError) -> bool:
-        """As `Route.elsewhere`."""
+        """As `Member.elsewhere`."""
         if _is_kept(job) or self._next(job.request, time.monotonic(), ()) is None:
             return False
         self._move(job, why)
@@ -221,8 +239,8 @@ class Spread:
 
     def _may_go_on(self, job: Job, error: PoolError, now: float, lost: bool) -> bool:
         """Whether another pool may answer it otherwise; notes what this end of it tells of the pool where it was."""
-        assert job.route is not None
-        pool, request = job.route.member.pool, job.request
+        assert job.at is not None
+        pool, request = job.at.pool, job.request
         with self.lock:
             if lost:
                 self._choice.becomes(pool, PoolState.SOUGHT)
@@ -238,9 +256,9 @@ class Spread:
 
     def _following(self, job: Job, error: PoolError, now: float) -> Connection | None:
         """Where a job goes that has ended in this error where it was. None: that is its end."""
-        if self._closed or job.future.is_cancelled or job.route is None:
+        if self._closed or job.future.is_cancelled or job.at is None:
             return None
-        kept = job.route.member if _is_kept(job) else None
+        kept = job.at if _is_kept(job) else None
         if isinstance(error, Overloaded):
             return None if kept is not None or len(job.tried) > MOST_TRIED else self._next(job.request, now, job.tried)
         if kept is None:
@@ -272,7 +290,7 @@ class Spread:
         if isinstance(of, Job) and of.left_in is None:
             while of.onward is not None:
                 of = of.onward
-            if of.route is not None and (connection := of.route.member.connection) is not None:
+            if of.at is not None and (connection := of.at.connection) is not None:
                 connection.leave_word(Withdrawal(of))
             return
         for member in (*self._members.values(), *self._leaving):
@@ -441,7 +459,7 @@ class Spread:
     def _pause_s(self) -> float:
         with self.lock:
             pools = list(self._choice.pools.values())
-            owing = any(load.mine for pool in pools for load in pool.loads.values())
+            owing = any(pool.mine for pool in pools)
         owing = owing or any(pool.state is not PoolState.SERVING for pool in pools)
         if owing:
             return LOOK_S
