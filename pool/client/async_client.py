@@ -41,12 +41,32 @@ class AsyncClient(AsyncQuestions):
         connect_timeout: float = CONNECT_S,
         reconnect_timeout: float = RECONNECT_S,
     ) -> None:
-        self._client = Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+        self._begin(Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout))
+
+    def _begin(self, client: Client) -> None:
+        self._client = client
         self._loops: dict[tuple[asyncio.AbstractEventLoop, Connection], EventLoop] = {}
+        self._each: dict[Client, AsyncClient] = {}  # of several pools
 
     @property
     def endpoint(self) -> str:
         return self._client.endpoint
+
+    @property
+    def pools(self) -> "tuple[AsyncClient, ...]":
+        """As `Client.pools`, awaited."""
+        clients = self._client.pools
+        if clients == (self._client,):
+            return (self,)
+        known = self._each
+        self._each = {each: known.get(each) or AsyncClient._of(each) for each in clients}
+        return tuple(self._each.values())
+
+    @classmethod
+    def _of(cls, client: Client) -> "AsyncClient":
+        self = cls.__new__(cls)
+        self._begin(client)
+        return self
 
     async def submit(
         self,

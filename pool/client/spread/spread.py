@@ -21,13 +21,13 @@ from typing import Any
 
 from pool.client.connection import Connection
 from pool.client.dispatch import Elsewhere
+from pool.client.moved import again, rebind
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.shared_memory import Piece, SharedMemory
 from pool.client.spread.choice import Choice, Pool, PoolState
 from pool.client.spread.member import Member, offers_of
-from pool.client.spread.moved import again, rebind
 from pool.client.wait import Wait
 from pool.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, PoolError, PoolUnreachable
 from pool.wire.session_runs import SESSION_SIGNATURES

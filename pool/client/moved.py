@@ -48,9 +48,9 @@ def rebind(job: Job, driver: Driver) -> None:
     """Those who wait for it are told by another connection's thread."""
     ending = job.future
     if isinstance(ending, JobFuture):
-        ending.serve(driver)
+        ending.driver = driver
     elif isinstance(ending, Chunk) and isinstance(ending.members, Futures):
         for index in ending.indices:
             future = ending.members.futures[index]
             if isinstance(future, JobFuture):
-                future.serve(driver)
+                future.driver = driver
