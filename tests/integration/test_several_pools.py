@@ -195,6 +195,28 @@ def test_what_may_have_changed_state_is_not_sent_again(tmp_path: Path) -> None:
         assert set(whose(client)) == {1 - keeper}
 
 
+def test_a_stateful_job_that_may_have_started_is_not_run_by_the_pool_that_returns(tmp_path: Path) -> None:
+    """The other jobs have waited for it; each run is a line of the file, and none is there twice."""
+    ledgers = [tmp_path / "one", tmp_path / "two"]
+    configs = [MODEL.format("counter", f"counter?{ledger}&run_ms=20", "") for ledger in ledgers]
+    with started(configs) as pools, Client(endpoints(pools), reconnect_timeout=40) as client:
+        jobs = [client.submit("counter", n, signature="add", timeout=60) for n in range(1, 61)]
+        eventually(lambda: sum(job.done() for job in jobs) >= 5)
+        [keeper] = [n for n, ledger in enumerate(ledgers) if ledger.read_bytes()]
+        pools[keeper].running.kill()
+        pools[keeper].running.wait(10)
+        assert not all(job.done() for job in jobs)
+        pools[keeper].log.unlink()
+        pools[keeper].start().await_ready()
+        later = client.submit("counter", 100, signature="add", timeout=60)
+        kinds = Counter(type(job.exception(90)) for job in jobs)
+        assert kinds.keys() == {type(None), errors.WorkerLost}, kinds
+        assert later.exception(60) is None
+        runs = Counter(ledgers[keeper].read_text().split())
+        assert max(runs.values()) == 1, runs
+        assert not ledgers[1 - keeper].read_bytes()
+
+
 def test_a_drained_pool_costs_no_job(pools: list[PoolProcess]) -> None:
     with Client(endpoints(pools)) as client:
         await_serving(client, 2)
