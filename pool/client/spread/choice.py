@@ -95,7 +95,7 @@ class Pool:
         self.offers = {**known, **offers.models}
         self._lacking = {about: until for about, until in self._lacking.items() if about[0] not in offers.models}
         self.waits(offers.waiting, now)
-        if offers.job_s:
+        if offers.job_s and not self._runs:  # later, own jobs tell it better: in the average is each time that it hung
             self.job_s, self._runs = offers.job_s, MOST_RUNS
         self.slots = max(1, offers.slots)
 
