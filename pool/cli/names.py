@@ -15,9 +15,9 @@ PATIENCE_S = 1.0  # of somebody who has pressed Tab
 
 def _status(context: click.Context) -> Status | None:
     try:
-        endpoint = context.params.get("endpoint")
-        with Client(endpoint, connect_timeout=PATIENCE_S, reconnect_timeout=0.0) as client:
-            return client.status()
+        given = context.params.get("endpoint") or context.params.get("endpoints") or None
+        with Client(given, connect_timeout=PATIENCE_S, reconnect_timeout=0.0) as client:
+            return client.pools[0].status()
     except Exception:  # whatever it is, there is nothing to complete, and a shell shows no error
         return None
 

@@ -17,6 +17,7 @@ __all__ = [
     "as_json",
     "config_option",
     "endpoint_option",
+    "endpoints_option",
     "gateway_config_option",
     "input_option",
     "log_options",
@@ -35,6 +36,15 @@ endpoint_option = click.option(
     "endpoint",
     metavar="URL|NAME",
     help="The pool: its name, ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else your own, else the machine's.",
+)
+
+endpoints_option = click.option(
+    "--endpoint",
+    "--name",
+    "endpoints",
+    multiple=True,
+    metavar="URL|NAME",
+    help="As with other commands. May be repeated, for several pools.",
 )
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pool import Client
 from pool.cli.names import ModelName
-from pool.cli.options import as_json, endpoint_option, input_option, signature_option
+from pool.cli.options import as_json, endpoints_option, input_option, signature_option
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.terminal import count_of, show, size
 from pool.wire.texts import printable
@@ -55,7 +55,7 @@ LOADING_S = 120.0
     help="Send this quarantined job again, instead of MODEL with inputs.",
 )
 @as_json
-@endpoint_option
+@endpoints_option
 def submit(
     model: str | None,
     signature: str | None,
@@ -65,7 +65,7 @@ def submit(
     timeline: bool,
     replay: Path | None,
     as_json: bool,
-    endpoint: str | None,
+    endpoints: tuple[str, ...],
     **run: Any,
 ) -> None:
     """Run MODEL once and print its outputs.
@@ -90,7 +90,7 @@ def submit(
     if replay is not None and given:
         raise click.UsageError(f"--replay sends a stored job unchanged: leave out {', '.join(given)}.")
     wanted = int(version) if version is not None and version.isdecimal() else version
-    with Client(endpoint) as client:
+    with Client(endpoints or None) as client:
         if replay is not None:
             future = _replayed(client, replay, run)
         else:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 from pool.client.async_questions import AsyncQuestions
 from pool.client.async_session import AsyncSession
 from pool.client.client import Client
+from pool.client.connection import Connection
 from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
-from pool.client.request import JobOptions, SessionOptions, check_in_flight, request_for
+from pool.client.request import JobOptions, Request, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
 from pool.keys import KeyFile
 
@@ -36,7 +37,7 @@ class AsyncClient(AsyncQuestions):
 
     def __init__(
         self,
-        endpoint: str | None = None,
+        endpoint: str | Sequence[str] | None = None,
         *,
         connect_timeout: float = CONNECT_S,
         reconnect_timeout: float = RECONNECT_S,
@@ -44,18 +45,39 @@ class AsyncClient(AsyncQuestions):
         server_key: KeyFile | None = None,
     ) -> None:
         """As `Client`."""
-        self._client = Client(
+        client = Client(
             endpoint,
             connect_timeout=connect_timeout,
             reconnect_timeout=reconnect_timeout,
             key=key,
             server_key=server_key,
         )
-        self._loops: dict[asyncio.AbstractEventLoop, EventLoop] = {}
+        self._begin(client)
+
+    def _begin(self, client: Client) -> None:
+        self._client = client
+        self._loops: dict[tuple[asyncio.AbstractEventLoop, Connection], EventLoop] = {}
+        self._each: dict[Client, AsyncClient] = {}  # of several pools
 
     @property
     def endpoint(self) -> str:
         return self._client.endpoint
+
+    @property
+    def pools(self) -> "tuple[AsyncClient, ...]":
+        """As `Client.pools`, awaited."""
+        clients = self._client.pools
+        if clients == (self._client,):
+            return (self,)
+        known = self._each
+        self._each = {each: known.get(each) or AsyncClient._of(each) for each in clients}
+        return tuple(self._each.values())
+
+    @classmethod
+    def _of(cls, client: Client) -> "AsyncClient":
+        self = cls.__new__(cls)
+        self._begin(client)
+        return self
 
     async def submit(
         self,
@@ -74,7 +96,7 @@ class AsyncClient(AsyncQuestions):
 
         began = time.monotonic()
         request = request_for(model, **options)
-        loop = self._loop()
+        loop = self._loop(request)
         rows, payload = encode_call(model, inputs, loop.connection.shared_memory)
         return await loop.run(request, rows, payload, began, patient=block)
 
@@ -91,15 +113,15 @@ class AsyncClient(AsyncQuestions):
         """`submit` for inputs that are already encoded: see `Client.submit_payload`."""
         return await asyncio.wrap_future(self._client.submit_payload(model, rows=rows, payload=payload, **options))
 
-    def _loop(self) -> EventLoop:
-        """The running one, with the connection that there is now."""
+    def _loop(self, request: Request) -> EventLoop:
+        """The running one, with the connection that there is now for a job of this request."""
         running = asyncio.get_running_loop()
-        connection = self._client._connected()
-        loop = self._loops.get(running)
-        if loop is None or loop.connection is not connection:
-            loop = self._loops[running] = EventLoop(running, connection)
+        connection = self._client._connected(request)
+        loop = self._loops.get((running, connection))
+        if loop is None:
+            loop = self._loops[(running, connection)] = EventLoop(running, connection)
             for other in [*self._loops]:  # where another thread's loop may come at any time
-                if other.is_closed():
+                if other[0].is_closed() or other[1].lost:
                     self._loops.pop(other, None)
         return loop
 
@@ -152,7 +174,7 @@ class AsyncClient(AsyncQuestions):
         """As `empty`, uint8 [size_bytes], of what is lent by now: it does not wait for a pool that is away."""
         from pool.client.payload import empty  # numpy comes with the first tensor
 
-        return empty(size_bytes, "uint8", self._client._connected().shared_memory)
+        return empty(size_bytes, "uint8", self._client._lent())
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

@@ -7,7 +7,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pool.client.connection import Connection
-    from pool.wire.records import Placement
+    from pool.client.shared_memory import SharedMemory
+    from pool.client.spread import Spread
+    from pool.wire.records import Model, Placement
 
 from pool.client.futures import JobFuture
-from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
+from pool.client.peer import CONNECT_S, RECONNECT_S, Peer, addresses
 from pool.client.placement import report_of
-from pool.client.request import JobOptions, SessionOptions, check_in_flight, request_for
+from pool.client.questions import records
+from pool.client.request import JobOptions, Request, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
@@ -37,6 +41,7 @@ ASK_TIMEOUT_S = 10.0
 LARGEST_ANSWER_BYTES = 1 << 30  # thousands of models with their signatures take megabytes
 LONGEST_SPIN_US = 10_000
 CLOSED = "this client is closed"
+ASK_ONE = "this client has {} pools, and this is about one: ask one of `client.pools`, or give one --endpoint"
 
 log = logging.getLogger("pool.client")
 
@@ -56,7 +61,7 @@ class Client(Replicas):
 
     def __init__(
         self,
-        endpoint: str | None = None,
+        endpoint: str | Sequence[str] | None = None,
         *,
         connect_timeout: float = CONNECT_S,
         reconnect_timeout: float = RECONNECT_S,
@@ -76,18 +81,55 @@ class Client(Replicas):
         `spin_us`: how many microseconds the caller of a lone `run` polls for the answer before it sleeps. Polling is
         faster but keeps a core busy. The pool has its own `spin_us` in `[advanced]`.
         """
-        self._peer = Peer.of(endpoint, connect_timeout, reconnect_timeout, key, server_key)
+        self._timeouts = connect_timeout, reconnect_timeout
+        self._keys = key, server_key
+        peers = self._peers_of(endpoint)
+        self._peer = peers[0]
         if not 0 <= spin_us <= LONGEST_SPIN_US:
             raise ValueError(f"spin_us is {spin_us}; give microseconds from 0 to {LONGEST_SPIN_US}")
         self._spin_s = spin_us * 1e-6
         self._lock = threading.Lock()
         self._connection: Connection | None = None  # ZeroMQ comes with the first
+        self._spread: Spread | None = _spread(peers, self._spin_s) if len(peers) > 1 else None
+        self._each: dict[str, Client] = {}  # of several pools
         self._closed = False
         _live.add(self)
 
+    def _peers_of(self, endpoints: str | Sequence[str] | None) -> list[Peer]:
+        given = addresses(endpoints)
+        # One of several may be on this machine, and a pool's name brings its own keys.
+        keys = {each: self._keys if len(given) == 1 or str(each).startswith("tcp://") else () for each in given}
+        return [Peer.of(each, *self._timeouts, *keys[each]) for each in given]
+
     @property
     def endpoint(self) -> str:
+        """Of several pools, that of the first."""
         return self._peer.endpoint
+
+    @property
+    def pools(self) -> "tuple[Client, ...]":
+        """A client for each of its pools: to ask it, to change what runs there, or to use a device of it.
+
+        They have connections of their own, and are closed with this one. A client of one pool is its own only one.
+        """
+        if self._spread is None:
+            return (self,)
+        with self._lock:
+            self._check_open()
+            peers = self._spread.peers
+            for gone in self._each.keys() - peers.keys():
+                self._each.pop(gone).close()
+            for endpoint, peer in peers.items():
+                if endpoint not in self._each:
+                    key, server_key = self._keys if endpoint.startswith("tcp://") else (None, None)
+                    self._each[endpoint] = Client(
+                        endpoint,
+                        connect_timeout=peer.connect_timeout_s,
+                        reconnect_timeout=peer.reconnect_timeout_s,
+                        key=key,
+                        server_key=server_key,
+                    )
+            return tuple(self._each[endpoint] for endpoint in peers)
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -128,6 +170,9 @@ class Client(Replicas):
 
         began = time.monotonic()
         request = request_for(model, **options)
+        if self._spread is not None:
+            self._check_open()
+            return self._spread.run(request, partial(encode_call, model, inputs), began, patient=block)  # type: ignore[no-any-return]
         connection = self._connected()
         rows, payload = encode_call(model, inputs, connection.shared_memory)
         return connection.run(request, rows, payload, began, patient=block)  # type: ignore[no-any-return]
@@ -212,7 +257,13 @@ class Client(Replicas):
         """
         from pool.client.payload import empty  # numpy comes with the first tensor
 
-        return empty(shape, dtype, self._connected().lent_memory(self._peer.connect_timeout_s))
+        if self._spread is None:
+            self._connected().lent_memory(self._peer.connect_timeout_s)
+        return empty(shape, dtype, self._lent())
+
+    def _lent(self) -> "SharedMemory":
+        """What is lent by now. A client of several pools can't know which of them will get what lies there."""
+        return self._connected().shared_memory if self._spread is None else self._spread.memory
 
     def _start(
         self,
@@ -231,7 +282,7 @@ class Client(Replicas):
             raise InvalidState(CLOSED)
         try:
             request = request_for(model, **options)
-            connection = self._connected()
+            connection = self._connected(request)
             rows, payload = encode_call(model, inputs, connection.shared_memory)
         except PoolError as error:
             return _refused(error)
@@ -251,10 +302,13 @@ class Client(Replicas):
         began = time.monotonic()
         try:
             request = request_for(model, **options)
-            connection = self._connected()
+            connection = self._connected(request)
         except PoolError as error:
             return _refused(error)
         return connection.submit(request, rows, payload, began)
+
+    def _replicas(self, model: str, version: str | int | None) -> int:
+        return super()._replicas(model, version) if self._spread is None else self._spread.replicas(model)
 
     def _check_thread(self) -> None:
         """Raises `InvalidState` if waiting for an answer would never end."""
@@ -265,10 +319,43 @@ class Client(Replicas):
 
     def _ask(self, kind: Any, what: str, about: str = "", within_s: float = math.inf) -> Any:
         answer = self._connected().ask(what, about, min(within_s, ASK_TIMEOUT_S + self._peer.longest_timeout_s))
+        return self._read(kind, what, answer)
+
+    def _read(self, kind: Any, what: str, answer: bytes) -> Any:
         try:
             return unpack(kind, answer, LARGEST_ANSWER_BYTES)
         except BadFrame as error:
             raise Incompatible(f"the pool's answer to {what!r} cannot be read: {error}") from None
+
+    def is_ready(self, model: str | None = None) -> bool:
+        """Whether the pool, or one of several, can serve, or this model of it: whether `pool health` exits with 0.
+
+        Raises `ModelNotFound` for a model that no pool has.
+        """
+        if self._spread is None:
+            return super().is_ready(model)
+        return next(self._until_ready(model, ASK_TIMEOUT_S), None) is None
+
+    def models(self) -> "tuple[Model, ...]":
+        """What `pool models` shows: each model with its signatures.
+
+        Of several pools, those of all that are there; one that several have, as one of them tells it.
+        """
+        if self._spread is None:
+            return super().models()
+        self._check_open()
+        found: dict[str, Model] = {}
+        for answer in self._spread.answers("models", ASK_TIMEOUT_S):
+            for model in self._read(tuple[records().Model, ...], "models", answer):  # type: ignore[misc]  # a class at run time
+                if model.name not in found or not found[model.name].ready_slots:
+                    found[model.name] = model
+        return tuple(found.values())
+
+    def _until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
+        if self._spread is None:
+            return super()._until_ready(model, timeout_s)
+        self._check_open()
+        return self._spread.until_ready(model, timeout_s)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -277,8 +364,13 @@ class Client(Replicas):
         with self._lock:
             self._closed = True
             connection, self._connection = self._connection, None
+            each, self._each = self._each, {}
         if connection is not None:
             connection.close()
+        for one in each.values():
+            one.close()
+        if self._spread is not None:
+            self._spread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -292,9 +384,20 @@ class Client(Replicas):
         connection: Connection | None = getattr(self, "_connection", None)  # None too where `__init__` raised
         if connection is not None:
             connection.release()
+        spread: Spread | None = getattr(self, "_spread", None)
+        if spread is not None:
+            spread.release()
 
-    def _connected(self) -> "Connection":
-        """Raises `PoolUnreachable` if no connection can be made, `InvalidState` if the client is closed."""
+    def _connected(self, request: Request | None = None) -> "Connection":
+        """For a job of this request. Raises `PoolUnreachable` if no connection can be made.
+
+        `InvalidState` if the client is closed, or has several pools and it is for no job.
+        """
+        if self._spread is not None:
+            self._check_open()
+            if request is None:
+                raise InvalidState(ASK_ONE.format(len(self._spread.peers)))
+            return self._spread.connection(request)
         connection = self._connection
         if connection is not None and not connection.lost:
             return connection
@@ -308,9 +411,30 @@ class Client(Replicas):
                 self._connection = Connection(self._peer, self._spin_s)
             return self._connection
 
+    def _home(self, model: str, *, private: bool) -> "Callable[[], Connection]":
+        """As `_connected`, for the jobs of a session."""
+        return self._connected if self._spread is None else self._spread.home(model, private=private)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidState(CLOSED)
+
     def _check_pool(self) -> None:
         """Raises `PoolUnreachable` where no connection is to be made."""
         self._peer.check()
+
+    def _replace(self, endpoints: Sequence[str]) -> None:
+        """Its pools are these from now on. What a pool has that is none of them any more, it still answers."""
+        peers = self._peers_of(endpoints)
+        with self._lock:
+            self._check_open()
+            former, self._connection = self._connection, None
+            if self._spread is None:
+                self._spread = _spread(peers, self._spin_s)
+            else:
+                self._spread.replace(peers)
+        if former is not None:
+            former.release()
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()  # another thread of the parent may have held it
@@ -318,6 +442,14 @@ class Client(Replicas):
             _before_fork.append(self._connection)
             self._connection.abandon_after_fork()
             self._connection = None
+        if self._spread is not None:
+            _before_fork.extend(self._spread.abandon_after_fork())
+
+
+def _spread(peers: Sequence[Peer], spin_s: float) -> "Spread":
+    from pool.client.spread import Spread  # most clients have one pool
+
+    return Spread(peers, spin_s)
 
 
 def _refused(error: PoolError) -> JobFuture:

@@ -18,12 +18,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pool.client.spread.member import Member
 
 from pool.client.answer_sizes import AnswerSizes
 from pool.client.bulk.grain import Grain
 from pool.client.bulk.members import Chunk, Members
-from pool.client.dialogue import Dialogue
+from pool.client.dialogue import Dialogue, HandOver
 from pool.client.driver import Driver
 from pool.client.futures import JobFuture
 from pool.client.outstanding import Job, Withdrawal
@@ -39,19 +42,26 @@ from pool.wire.message import Message
 __all__ = ["Connection"]
 
 JOIN_S = 2.0
+LOOK_S = 1.0  # how often who waits for others looks by himself
+MOST_CONNECTIONS = (1 << 24) - 1  # before their numbers come again
+
+_numbers = itertools.count()
 
 
 class Connection:
     """`submit`, `run`, `ask`, `release` and `close` may be called from any thread."""
 
-    def __init__(self, peer: Peer, spin_s: float = 0.0) -> None:
+    def __init__(self, peer: Peer, spin_s: float = 0.0, host: "Member | None" = None) -> None:
         """`spin_s`: how long a caller who receives looks for an answer before he sleeps.
+
+        `host`: whose it is where its client has several pools. What it cannot answer goes on from there.
 
         Raises `PoolUnreachable` where the process has no descriptor or no thread left for it.
         """
         self._peer = peer
+        self._host = host
         self._questions = itertools.count(1)
-        self._outbox: deque[Job | Withdrawal | Message] = deque()
+        self._outbox: deque[Job | Withdrawal | Message | HandOver] = deque()
         self._requests: dict[int, Wait] = {}
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         try:
@@ -63,7 +73,8 @@ class Connection:
         self.grain = Grain()
         self._answer_sizes = AnswerSizes()
         self._dialogue = Dialogue(
-            peer, name, self._outbox, self._requests, self._sources, self.shared_memory, self._answer_sizes, self.grain
+            *(peer, name, self._outbox, self._requests, self._sources, self.shared_memory, self._answer_sizes),
+            *(self.grain, host, (next(_numbers) & MOST_CONNECTIONS) << 40),
         )
         self.driver = Driver(self._dialogue, self._sources, spin_s)
         self._dialogue.begin(time.monotonic())
@@ -111,13 +122,13 @@ class Connection:
         A `patient` job waits for room in the pool while its time lasts; with `wait`, so does the caller: until the job
         is sent or has ended. In the I/O thread that is an `InvalidState`.
         """
-        future = JobFuture(lambda: self._post(Withdrawal(job)), self.driver)
+        future = JobFuture(lambda: self.withdraw(job), self.driver)
         job = self.job(future, request, rows, payload, began, patient)
         try:
             if wait:
                 self._send_off(job)
-            elif not self._post(job):
-                future.finish(self._ended())
+            else:
+                self.post(job)
             return future
         except BaseException:  # KeyboardInterrupt: nobody will have the future
             future.cancel()
@@ -147,13 +158,18 @@ class Connection:
 
         def withdraw(index: int | None) -> bool:
             members = known()
-            return members is not None and self._post(Withdrawal(members, index))
+            if members is None:
+                return False
+            if job.at is None:
+                return self._post(Withdrawal(members, index))
+            job.at.withdraw(Withdrawal(members, index))
+            return True
 
         members.withdraw = withdraw
         if wait:
             self._send_off(job)
-        elif not self._post(job):
-            job.future.finish(self._ended())
+        else:
+            self.post(job)
 
     def job(
         self,
@@ -167,7 +183,10 @@ class Connection:
         expected = self._answer_sizes.expected_bytes(request, rows)
         space = self.shared_memory.place(expected) if expected else None
         size_bytes = sum(map(len, payload))
-        return Job(future, request, rows, payload, size_bytes, began, time.monotonic(), space, patient)
+        job = Job(future, request, rows, payload, size_bytes, began, time.monotonic(), space, patient)
+        if self._host is not None:
+            self.adopt(job)
+        return job
 
     @property
     def descriptor(self) -> int:
@@ -178,11 +197,64 @@ class Connection:
         """For who drives, who is the one that leaves it."""
         self._outbox.append(job)
         if self.driver.over is not None:
-            job.future.finish(self._ended())
+            self._give_up(job, self._ended())
 
     def withdraw(self, job: Job) -> None:
         """Nobody wants its answer."""
-        self._post(Withdrawal(job))
+        if job.at is None:
+            self._post(Withdrawal(job))
+        else:
+            job.at.withdraw(Withdrawal(job))
+
+    # --- where a client has several pools -----------------------------------------------------------------------
+
+    @property
+    def has_pool(self) -> bool:
+        return self._dialogue.is_steady and not self.lost
+
+    def unanswered_s(self, now: float) -> float:
+        """For how long the pool has owed an answer to a ping."""
+        return self._dialogue.unanswered_s(now)
+
+    def adopt(self, job: Job) -> None:
+        """It is about to be sent here. REQUIRES a host."""
+        assert self._host is not None
+        job.at = self._host
+        self._host.came(job)
+
+    def perform(self, wait: Wait, job: Job) -> Any:
+        """Sends a job that waits so, and returns how that ended."""
+        self.driver.check_wait()
+        self._attend(wait, job)
+        return wait.outcome
+
+    def leave_word(self, withdrawal: Withdrawal) -> None:
+        self._post(withdrawal)
+
+    def hand_over(self) -> None:
+        """What waits here for the pool may go to another one."""
+        self._post(HandOver())
+
+    def pose(self, wait: Wait, what: str, about: str) -> int:
+        """As `ask`, without waiting. The number is for `forget`, which is to be called in the end."""
+        request = next(self._questions)
+        self._requests[request] = wait
+        if not self._post(wire.Ask(request, what, about)):
+            wait.finish(self._ended())
+        return request
+
+    def forget(self, request: int) -> None:
+        self._requests.pop(request, None)
+
+    def begin_close(self) -> None:
+        """`close` ends sooner."""
+        self._post(wire.Close())
+
+    def _changed(self) -> None:
+        if self._host is not None:
+            self._host.changed()
+
+    # --- its end ------------------------------------------------------------------------------------------------
 
     def _send_off(self, job: Job) -> None:
         """Until it is sent or has ended, which it does in bounded time."""
@@ -206,7 +278,11 @@ class Connection:
     def attend(self, wait: Wait) -> None:
         """Until what was sent before is over. In the I/O thread that is an `InvalidState`."""
         self.driver.check_wait()
-        self.driver.attend(wait)
+        if self._host is None:
+            self.driver.attend(wait)
+            return
+        while wait.outcome is None:  # its end may come from another connection
+            wait.sleep(LOOK_S)
 
     def ask(self, what: str, about: str, timeout_s: float) -> Any:
         """Waits for the answer to one question; raises `PoolUnreachable` when it does not come in time."""
@@ -245,10 +321,22 @@ class Connection:
         if not self.driver.is_thread:
             self._thread.join(JOIN_S)
 
+    def post(self, job: Job) -> None:
+        """It is sent by whoever drives."""
+        if not self._post(job):
+            self._give_up(job, self._ended())
+
+    def _give_up(self, job: Job, error: PoolError) -> None:
+        """This connection does not answer it any more."""
+        if job.at is not None and not job.number:
+            job.at.left(job.weight)  # it is in no book
+        if job.at is None or not job.at.onward(job, error, lost=True):
+            job.future.finish(error)
+
     def _ended(self) -> PoolError:
         return self.driver.over or PoolUnreachable("the client is closed")
 
-    def _post(self, item: "Job | Withdrawal | Message") -> bool:
+    def _post(self, item: "Job | Withdrawal | Message | HandOver") -> bool:
         """False where nobody will see to it. What is there when the connection ends is ended by its thread."""
         self._outbox.append(item)
         if self.driver.over is not None:
@@ -276,6 +364,7 @@ class Connection:
             self._end(error)
         finally:
             self.driver.end()
+            self._changed()
 
     def _end(self, error: PoolError) -> None:
         """Every future of this connection ends; a later `submit` finds it lost and makes another."""
@@ -283,7 +372,7 @@ class Connection:
         for job in (*self._dialogue.jobs, *self._outbox):
             if isinstance(job, Job):
                 with contextlib.suppress(Exception):  # that has ended the connection, and is not to keep the others
-                    job.future.finish(error)
+                    self._give_up(job, error)
                 if job.on_its_way is not None:
                     job.on_its_way.finish(error)
         self._outbox.clear()

@@ -14,8 +14,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
 
 import zmq
+
+if TYPE_CHECKING:
+    from pool.client.spread.member import Member
 
 from pool.client.answer_sizes import AnswerSizes
 from pool.client.bulk.company import Company
@@ -37,10 +41,14 @@ from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
 from pool.wire.hot import Buffer
 from pool.wire.message import Message
 
-__all__ = ["RECEIVE_BURST", "Dialogue"]
+__all__ = ["RECEIVE_BURST", "Dialogue", "HandOver"]
 
 LONGEST_S = 3600.0
 RECEIVE_BURST = 100  # answers taken before pings, cancellations and new jobs get their turn
+
+
+class HandOver:
+    """What is held here may go to another pool."""
 
 
 class TornAway(PoolAway):
@@ -58,20 +66,26 @@ class Dialogue:
         self,
         peer: Peer,
         name: str,
-        outbox: "deque[Job | Withdrawal | Message]",
+        outbox: "deque[Job | Withdrawal | Message | HandOver]",
         requests: dict[int, Wait],
         sources: Sources,
         shared_memory: SharedMemory,
         answer_sizes: AnswerSizes,
         grain: Grain,
+        host: "Member | None",
+        numbers: int,
     ) -> None:
-        """`outbox` and `requests` are filled by other threads, which then wake who drives."""
+        """`outbox` and `requests` are filled by other threads, which then wake who drives.
+
+        `host`: where its client has several pools. `numbers`: what those of its jobs are greater than.
+        """
         outlive = peer.reconnect_timeout_s > 0
-        self.jobs = Outstanding()
+        self.jobs = Outstanding(numbers)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self.is_busy = self.is_torn = False
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, answer_sizes, grain)
         self._company = Company(grain)
+        self._host = host
         self._inquiries = Inquiries(requests)
         self._shared_memory = shared_memory
         self._peer = peer
@@ -96,6 +110,7 @@ class Dialogue:
         """The pool is looked for from now on."""
         self._pulse = Pulse(now)
         self._outage = Outage(self._peer.endpoint, self._peer.connect_timeout_s, now)
+        self._outage.next_try += self._peer.pause_s
 
     def end(self) -> None:
         self._shared_memory.lose_pool()
@@ -112,6 +127,10 @@ class Dialogue:
     def is_steady(self) -> bool:
         """Whether a pool is there, and nothing is to be done but to talk with it."""
         return self._outage is None and not self.is_torn and not self._closing
+
+    def unanswered_s(self, now: float) -> float:
+        """For how long the pool has owed an answer to a ping."""
+        return self._pulse.unanswered_s(now)
 
     @property
     def _has_work(self) -> bool:
@@ -250,6 +269,7 @@ class Dialogue:
         if away.listens:  # one that hangs need not run later what another has run by then; one that ends waits for it
             self.say_goodbye()
         if not self._peer.reconnect_timeout_s:
+            self._dispatch.lose_pool(away.unread)
             raise PoolUnreachable(str(away)) from None
         if self._channel is not None:
             self._channel.close()
@@ -283,6 +303,8 @@ class Dialogue:
         self._dispatch.open(opened, instance)
         for question in self._inquiries.wanted():
             self._send(question)
+        if self._host is not None:
+            self._host.changed()
 
     def _why_away(self, now: float) -> str:
         if self._outage is None:
@@ -315,6 +337,8 @@ class Dialogue:
                 case wire.Close():
                     self._closing = True
                     return
+                case HandOver():
+                    self._dispatch.hand_over(time.monotonic())
                 case wire.Ask():
                     self._inquiries.add(item)
                     if self._outage is None:
@@ -367,8 +391,10 @@ class Dialogue:
         elif envelope.instance != self._instance:
             raise PoolAway(f"another pool has taken the place of the one at {self._peer.endpoint}")
         match envelope.message:
-            case wire.Results(results):
+            case wire.Results(results, waiting):
                 self._finish_all(results, envelope.payload, now)
+                if self._host is not None:
+                    self._host.told(waiting, now)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
             case wire.Unpack() as unpack:

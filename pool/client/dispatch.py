@@ -16,7 +16,7 @@ from pool.client.pace import Pace
 from pool.client.regions_in_use import RegionsInUse
 from pool.client.result import JobResult
 from pool.client.window import Window
-from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
+from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, PoolUnreachable, from_fault
 from pool.wire import client_messages as wire
 from pool.wire.calls import MOST_CALLS
 from pool.wire.faults import Fault
@@ -27,11 +27,15 @@ from pool.wire.message import Message
 from pool.wire.sizes import exceeds, readable, rounded
 from pool.wire.unpacking import Unpacking
 
-__all__ = ["Dispatch"]
+__all__ = ["Dispatch", "Elsewhere"]
 
 _turn = attrgetter("turn")
 
 LATE_S = 2.0  # the pool answers at the deadline; after this much more the client does it itself
+
+
+class Elsewhere(PoolUnreachable):
+    """Of a job that waits for its pool: another one has come first."""
 
 
 class Dispatch:
@@ -101,6 +105,12 @@ class Dispatch:
             for each in self._split(job, Unpacking.LOST) if job.in_doubt and job.weight > 1 else [job]:
                 self._hold(each)
 
+    def hand_over(self, now: float) -> None:
+        """Another pool may take what is held for this one."""
+        for job in sorted(self._held.values(), key=_turn):
+            if job.at is not None and job.at.elsewhere(job, Elsewhere(self._why_held(now))):
+                self._take(job.number)
+
     def close(self) -> None:
         """There will be no further pool: no memory is kept for one."""
         self._regions.clear()
@@ -152,9 +162,9 @@ class Dispatch:
             self._keep_back(job, opened)
 
     def _refuse(self, job: Job, lent: str, credit_bytes: int) -> None:
-        job.future.finish(
-            Overloaded(f"{lent}; {readable(job.size_bytes)} more would exceed its limit ({rounded(credit_bytes)})")
-        )
+        error = Overloaded(f"{lent}; {readable(job.size_bytes)} more would exceed its limit ({rounded(credit_bytes)})")
+        if job.at is None or not job.at.onward(job, error):
+            job.future.finish(error)
         self._jobs.take(job.number)
 
     def _submit_or_wait(self, job: Job, opened: wire.Opened) -> None:
@@ -302,6 +312,8 @@ class Dispatch:
             return
         self._answer_sizes.learn(job.request, result.timeline.rows, answer)
         self._grain.learn(job.request, result.timeline, result.chunks)
+        if job.at is not None:
+            job.at.answered(job, result.timeline)
         sent = job.encoded if job.sent_at is None else job.sent_at
         answer.measured, answer.own_rows = (result.timeline, job.submitted, job.encoded, sent, now), None
         job.future.finish(answer)
@@ -366,6 +378,12 @@ class Dispatch:
             return
         self.window.answered(job.place)
         in_pool = job.sent_at is not None and self._opened is not None
+        if job.at is not None and in_pool and not job.refusals:
+            self._jobs.mark_returned(job)
+            self._holds = self._holds or failure.fault is Fault.POOL_STOPPING
+            if job.at.onward(job, error):
+                self._take(job.number)
+                return
         if in_pool and job.patient and isinstance(error, Overloaded):
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))

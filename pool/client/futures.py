@@ -54,7 +54,8 @@ class JobFuture(Future[JobResult]):
         self._waiters: list[Any]
         self._done_callbacks: list[Callable[[Future[Any]], object]] = []
         self._on_cancel = on_cancel
-        self._driver = driver
+        self.driver = driver
+        """Whose thread tells those who wait."""
         self._is_told = False
 
     # --- what the base class reads ------------------------------------------------------------------------------
@@ -130,8 +131,8 @@ class JobFuture(Future[JobResult]):
         """
         if self.outcome is not None:
             return
-        if self._driver is not None:
-            self._driver.check_wait()
+        if self.driver is not None:
+            self.driver.check_wait()
         until = math.inf if timeout is None else time.monotonic() + timeout
         condition = self._condition
         with condition:
@@ -175,11 +176,11 @@ class JobFuture(Future[JobResult]):
         """Those who wait are to hear that it is over. Again where whoever saw to it was interrupted."""
         if self.__dict__.setdefault("_lock", _NOBODY) is _NOBODY:
             return
-        if self._driver is None:
+        if self.driver is None:
             self.notify()
             self.run_callbacks()
         else:
-            self._driver.notify(self)
+            self.driver.notify(self)
 
     def notify(self) -> None:
         """Tells each of those who wait, once."""

@@ -3,7 +3,11 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pool.client.spread.choice import Pool
+    from pool.client.spread.member import Member
 
 from pool.client.bulk.members import Chunk, Members
 from pool.client.bulk.split import narrow
@@ -32,6 +36,9 @@ class Job:
     Where several jobs travel as one, its `future` is a `Chunk`, and `weight` says how many they are. `left_in`: this
     one has left as the `index`th of these, and is in no book itself. `origin`: the number of the chunk that its pool
     had it in, and gave back; `first`: that of the chunk that it was in at first.
+
+    Of a client of several pools, it is `at` this one, `onward` what the job has become at another one, and
+    `tried` are those that had no room for it.
     """
 
     future: Ending
@@ -59,6 +66,9 @@ class Job:
     weight: int = 1
     refusals: int = 0
     last_refusal: Overloaded | None = None
+    at: "Member | None" = None
+    onward: "Job | None" = None
+    tried: "tuple[Pool, ...]" = ()
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -87,12 +97,13 @@ class Outstanding:
     forgotten: `abandon_after_fork` and `mend`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: int = 0) -> None:
+        """`numbers`: what its jobs' are greater than."""
         self.sent_bytes = 0  # what this client has in the pool
         self.size_bytes = 0
         self.book: dict[int, Job] = {}
         """By their numbers, in the order in which they came."""
-        self._numbers = 0
+        self._numbers = numbers
         self.sending: Job | None = None  # it may have left, or not
         self._timers = Timers()  # one a job at most, by its number
 
@@ -122,6 +133,8 @@ class Outstanding:
         for other in others:
             self._carry(other)
             self.size_bytes += other.size_bytes
+            if other.at is not None:
+                other.at.came(other)
         self._gone(job)
 
     def _carry(self, job: Job) -> None:
@@ -151,13 +164,17 @@ class Outstanding:
         self._timers.clear(job.number)
         self.size_bytes -= job.size_bytes
         self._left(job)
+        if job.at is not None:
+            job.at.left(job.weight)
         if job.on_its_way is not None:
             job.on_its_way.finish(True)
 
     def narrow(self, job: Job) -> None:
         """What is not sent yet of a chunk leaves out the members that nobody waits for any more."""
-        before_bytes = job.size_bytes
+        before_bytes, before = job.size_bytes, job.weight
         narrow(job)
+        if job.at is not None:
+            job.at.left(before - job.weight)
         self.size_bytes += job.size_bytes - before_bytes
 
     def abandon_after_fork(self, error: PoolError) -> None:

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pool.endpoint import DEFAULT_NAME, ENDPOINT_VARIABLE, MEMORY_SUFFIX, SERVIC
 from pool.errors import InvalidInput, PoolUnreachable
 from pool.keys import KeyFile, Keys, keys_for, named
 
-__all__ = ["CONNECT_S", "RECONNECT_S", "Peer", "check_folder"]
+__all__ = ["CONNECT_S", "RECONNECT_S", "Peer", "addresses", "check_folder"]
 
 CONNECT_S = 5.0
 RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long before its models are loaded
@@ -20,12 +21,28 @@ RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long befo
 _ENDPOINT = re.compile(r"ipc://.+|tcp://.+:\d+", re.DOTALL)
 
 
+def addresses(given: str | Sequence[str] | None) -> Sequence[str | None]:
+    """The pools that a caller gives, each once: one, several, or None for what $POOL_ENDPOINT says, with commas.
+
+    Raises `InvalidInput` for none, `TypeError` for what is no text.
+    """
+    named: Sequence[str | None] = [given] if given is None or isinstance(given, str) else [*given]
+    if given is None and "," in (told := os.environ.get(ENDPOINT_VARIABLE, "")):
+        named = [part.strip() for part in told.split(",") if part.strip()]
+    if not all(isinstance(each, str | None) for each in named):
+        raise TypeError(f"endpoints are {named!r:.80}; give texts")
+    if not named:
+        raise InvalidInput("no endpoint is given; give one at least, or None for the local pool")
+    return list(dict.fromkeys(named))
+
+
 @dataclass(slots=True)
 class Peer:
     """`connect_timeout_s`: for a pool that has not been there; `reconnect_timeout_s`: for one that was, 0.0 not at all.
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
-    given its address, the user's own pool first. `keys`: of the connection, where it has any.
+    given its address, the user's own pool first. `keys`: of the connection, where it has any. `pause_s`: before it is
+    looked for.
     """
 
     endpoint: str
@@ -33,6 +50,7 @@ class Peer:
     reconnect_timeout_s: float = RECONNECT_S
     sought: tuple[str, ...] = ()
     keys: Keys | None = None
+    pause_s: float = 0.0
     _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod

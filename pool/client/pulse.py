@@ -42,6 +42,10 @@ class Pulse:
         """Whether the pool counts as gone."""
         return self._unanswered is not None and now - self._unanswered >= SILENCE_S - PING_S
 
+    def unanswered_s(self, now: float) -> float:
+        """Since when a PING waits for any sign of life."""
+        return 0.0 if self._unanswered is None else now - self._unanswered
+
     def sleep(self, until: float) -> None:
         """Who drives waits until then at most."""
         self._awake = until

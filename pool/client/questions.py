@@ -16,7 +16,7 @@ from pool.wire.codec import Plain
 if TYPE_CHECKING:
     from pool.wire.records import Changes, JobHistory, LogLines, Metrics, Model, Recent, Restarted, SlotHistory, Status
 
-__all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain"]
+__all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain", "records"]
 
 TIMEOUT_S = 1800.0  # of whoever waits for models that are loaded: as `--timeout`
 
@@ -40,12 +40,15 @@ class Questions(ABC):
 
     def metrics(self) -> "Metrics":
         """What `pool metrics` shows: the status, and all that was counted since the pool's start."""
-        found: Metrics = self._ask(_records().Metrics, "metrics")
+        return self._metrics(math.inf)
+
+    def _metrics(self, within_s: float) -> "Metrics":
+        found: Metrics = self._ask(records().Metrics, "metrics", within_s=within_s)
         return found
 
     def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures."""
-        found: tuple[Model, ...] = self._ask(tuple[_records().Model, ...], "models")  # type: ignore[misc]  # a class at run time
+        found: tuple[Model, ...] = self._ask(tuple[records().Model, ...], "models")  # type: ignore[misc]  # a class at run time
         return found
 
     def is_ready(self, model: str | None = None) -> bool:
@@ -89,7 +92,7 @@ class Questions(ABC):
         return until_updated(self._status, timeout_s)
 
     def _status(self, within_s: float) -> "Status":
-        found: Status = self._ask(_records().Status, "status", within_s=within_s)
+        found: Status = self._ask(records().Status, "status", within_s=within_s)
         return found
 
     @overload
@@ -112,11 +115,11 @@ class Questions(ABC):
             raise ValueError("explain takes a job or a slot, not both")
         found: JobHistory | SlotHistory | Recent
         if slot is not None:
-            found = self._ask(_records().SlotHistory, "explain", f"slot:{_number('slot', slot)}")
+            found = self._ask(records().SlotHistory, "explain", f"slot:{_number('slot', slot)}")
         elif job is not None:
-            found = self._ask(_records().JobHistory, "explain", str(_number("job", job)))
+            found = self._ask(records().JobHistory, "explain", str(_number("job", job)))
         else:
-            found = self._ask(_records().Recent, "explain")
+            found = self._ask(records().Recent, "explain")
         return found
 
     def logs(self, since: int = 0) -> "LogLines":
@@ -124,7 +127,7 @@ class Questions(ABC):
 
         One answer may have a part of them: ask again with its `last` until there are no more.
         """
-        found: LogLines = self._ask(_records().LogLines, "logs", str(_number("since", since)))
+        found: LogLines = self._ask(records().LogLines, "logs", str(_number("since", since)))
         return found
 
     def restart(self, slot: int, *, rolling: bool = False) -> int:
@@ -136,7 +139,7 @@ class Questions(ABC):
         cannot have a new worker. Takes a right.
         """
         asked = f"{_number('slot', slot)} rolling" if rolling else str(_number("slot", slot))
-        found: Restarted = self._ask(_records().Restarted, "restart", asked)
+        found: Restarted = self._ask(records().Restarted, "restart", asked)
         return found.incarnation
 
     def drain(self, slot: int) -> None:
@@ -157,7 +160,7 @@ class Questions(ABC):
         return self._changed("reload")
 
     def _changed(self, what: str, about: str = "") -> "Changes":
-        found: Changes = self._ask(_records().Changes, what, about)
+        found: Changes = self._ask(records().Changes, what, about)
         return found
 
     def load(
@@ -211,7 +214,7 @@ class Questions(ABC):
         self._ask(Plain, "stop")
 
 
-def _records() -> ModuleType:
+def records() -> ModuleType:
     """They come with the first question: to make so many dataclasses takes longer than all else of a client."""
     from pool.wire import records
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 from pool.client.futures import JobFuture
 from pool.client.questions import Questions
-from pool.client.request import ReplicaOptions, request_for
+from pool.client.request import ReplicaOptions, Request, request_for
 from pool.client.result import JobResult
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
 
@@ -26,7 +26,7 @@ class Replicas(Questions):
     """The part of a `Client` that runs something on several workers for one caller, and waits for it."""
 
     @abstractmethod
-    def _connected(self) -> "Connection": ...
+    def _connected(self, request: Request | None = None) -> "Connection": ...
 
     @abstractmethod
     def _check_thread(self) -> None: ...
@@ -90,7 +90,7 @@ class Replicas(Questions):
         whole = to_inputs(model, inputs)
         if whole.rows is None:
             raise InvalidInput(f"model {model}: scatter cuts along axis 0, so all inputs must have the same size there")
-        sizes = piece_sizes(whole.rows, pieces or max(1, len(self._ready_slots(model, request.version))))
+        sizes = piece_sizes(whole.rows, pieces or max(1, self._replicas(model, request.version)))
         cut = [whole.cut(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
         jobs = submit_many(self._connected, request, cut, patient=True, apart=True)
         if reduce == "sum" or reduce == "mean":
@@ -134,6 +134,10 @@ class Replicas(Questions):
         answers: dict[int, JobResult] = {}
         _gather(jobs, answers.__setitem__)
         return {slot: answers[number] for number, slot in enumerate(slots)}
+
+    def _replicas(self, model: str, version: str | int | None) -> int:
+        """How many are READY."""
+        return len(self._ready_slots(model, version))
 
     def _ready_slots(self, model: str, version: str | int | None) -> list[int]:
         from pool.wire.records import said_of  # they come with the first question

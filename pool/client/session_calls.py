@@ -42,10 +42,13 @@ class SessionCall:
 class SessionCalls:
     """Safe for many threads."""
 
-    def __init__(self, client: "Client", model: str, **options: Unpack[RunOptions]) -> None:
-        """Raises `InvalidInput` for a name or an option that no job can have."""
+    def __init__(self, client: "Client", model: str, *, private: bool = False, **options: Unpack[RunOptions]) -> None:
+        """`private`: its jobs are of a session with variables of its own.
+
+        Raises `InvalidInput` for a name or an option that no job can have.
+        """
         request_for(model, signature=wire.RUN, outputs=(), **options)
-        self._client = client
+        self._connected = client._home(model, private=private)
         self._model = model
         self._options = options
 
@@ -64,7 +67,7 @@ class SessionCalls:
         began = time.monotonic()
         asked = {"signature": call.signature, "outputs": call.names, "timeout": call.timeout, "device": call.device}
         request = request_for(self._model, **asked, **self._options)  # type: ignore[arg-type]  # as they are named
-        connection = self._client._connected()
+        connection = self._connected()
         rows, payload = encode_call(
             self._model, Inputs(to_inputs(self._model, call.inputs).tensors, None), connection.shared_memory
         )

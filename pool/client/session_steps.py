@@ -42,7 +42,7 @@ class SessionSteps:
         **options: Unpack[RunOptions],
     ) -> None:
         """As `Client.session` says."""
-        self.calls = SessionCalls(client, model, **options)
+        self.calls = SessionCalls(client, model, private=private, **options)
         self.private = PrivateSession(self.calls, device) if private else None
         self._timeout = timeout
         self._device = device

@@ -16,6 +16,7 @@ from pool.plan import Answer
 from pool.processes import RESTART_NEEDED
 from pool.recorder import Recorder
 from pool.serve.front import Front, Question
+from pool.serve.offers import offers
 from pool.serve.refusals import count
 from pool.serve.status import model_counts, models_status, pool_status, slot_status
 from pool.wire.faults import Fault
@@ -85,6 +86,8 @@ class Admin:
                 away, unloadable = found["failover"]["away"], found["unloadable"]
                 told = models_status(self._machine, away, unloadable, self._remarks, time.monotonic())
                 self._front.reply(question, told)
+            case "offers":
+                self._front.reply(question, offers(self._machine, question.about))
             case "explain" if question.about.startswith(SLOT):
                 self._front.reply(question, self._explain_slot(question))
             case "explain":

@@ -13,7 +13,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -86,7 +86,7 @@ class Letter(wire.Results):
     """Results that leave as one message to one client. `size_bytes`: of all but the first."""
 
     results: list[wire.Result]
-    payload: list[Buffer]
+    payload: list[Buffer] = field(default_factory=list)
     size_bytes: int = 0
 
 
@@ -126,6 +126,8 @@ class Front:
         # With the digest, and when it came.
         self._compared: deque[tuple[Client, wire.Submit, Call, Inputs, bytes, float]] = deque()
         self._questions = Questions()
+        self.waiting = 0
+        """Jobs that have no answer yet, as results tell it."""
         self._letters: dict[Client, Letter] = {}  # that the orders of one dispatch have begun
         self._pipes = Pipes()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
@@ -524,7 +526,7 @@ class Front:
         answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
         result = wire.Result(number, tuple(map(len, answers)), timeline, released, job.key.chunks)
         if client not in self._letters:  # the first would be a message by itself, and is not counted
-            self._letters[client] = letter = Letter([result], [])
+            self._letters[client] = letter = Letter([result], self.waiting)
             for piece in answers:
                 letter.payload += piece
             return

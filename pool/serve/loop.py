@@ -20,6 +20,7 @@ from typing import Protocol
 from pool.core import Batch, Orders
 from pool.core.actions import Action
 from pool.core.events import ClientGone, Event, Failed, Failure, Spoiled
+from pool.core.queue import Backlog
 from pool.recorder import DISPATCHED, LastEvents
 from pool.serve.back import Back, CannotSay
 from pool.serve.front import Asked, Front
@@ -42,6 +43,8 @@ class Core(Protocol):
 
     @property
     def orders(self) -> Orders: ...
+    @property
+    def backlog(self) -> Backlog: ...
     @property
     def handle(self) -> Callable[[Event, float], None]: ...
     @property
@@ -159,7 +162,7 @@ class Way:
         if not self._told or self._busy:
             return
         self._busy, self._told = True, False
-        front, last, orders = self.front, self.last, self._core.orders
+        front, last, orders, backlog = self.front, self.last, self._core.orders, self._core.backlog
         waiting, cause, doing, more, answered = self._waiting, None, None, True, False
         try:
             while waiting or more:
@@ -181,7 +184,7 @@ class Way:
                         except CannotSay as error:
                             self._unsaid(order, str(error))
                     elif type(order) is tuple:
-                        answered = True
+                        answered, front.waiting = True, backlog.held
                         front.done(*order)
                     else:
                         self._act(order)  # type: ignore[arg-type]  # neither of the others

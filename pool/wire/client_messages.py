@@ -85,10 +85,11 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, explain, restart, drain, reload, load, unload, stop. Answered with msgpack's types.
+    """`what`: status, models, explain, restart, drain, reload, load, unload, stop, offers. Answered with msgpack's
+    types.
 
     `about`: of explain the job or `slot:N`, of restart and drain the slot, of unload the model's name, of load name and
-    path as a list in JSON.
+    path as a list in JSON, of offers the models' names as a list in JSON, or nothing for all.
     """
 
     kind: ClassVar[int] = 9

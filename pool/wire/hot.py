@@ -20,7 +20,7 @@ Each buffer has a size of u32: so many bytes in this frame, or one of the marks 
                       table
             flags: 1 in doubt · 2 has space for the answer
                    4 registers the call
-    RESULT  u16 flags (0) · u32 results · u32 buffers
+    RESULT  u16 flags (0) · u32 results · u32 buffers · u32 waiting
             sections: results × (u64 job · u64 id · f64 queue · f64 batch wait
                       f64 feed · f64 run · f64 fetch
                       u64 version (all ones: none) · u32 rows
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 MAGIC = b"TFWP"
-VERSION = 12
+VERSION = 13
 
 # Of a buffer that shares the header's frame. Measured, of the processor time that a message takes each way with a frame
 # more: 0.90 at 1 to 4 KiB, 0.91 at 8 KiB, 0.94 at 16 KiB, 0.97 at 32 KiB, 1.1 at 64 KiB.

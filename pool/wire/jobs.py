@@ -26,7 +26,7 @@ __all__ = ["MOST_WEIGHT", "Result", "Results", "Submit"]
 _SUBMIT = struct.Struct("<4sBB8sHQQdIIIIIHHHbx")
 _IN_DOUBT, _HAS_SPACE, _REGISTERS = 1, 2, 4
 
-_RESULTS = struct.Struct("<4sBB8sHII")
+_RESULTS = struct.Struct("<4sBB8sHIII")
 _RESULT = struct.Struct("<QQdddddQIIIIIHBB")
 
 MOST_ROWS = 0xFFFFFFFF
@@ -155,14 +155,20 @@ class Result:
 
 @dataclass(slots=True)
 class Results:
-    """Those of one or several jobs, in no order; the payload has the buffers of each in turn."""
+    """Those of one or several jobs, in no order; the payload has the buffers of each in turn.
+
+    `waiting`: jobs that the pool has not answered yet, of all clients.
+    """
 
     kind: ClassVar[int] = 4
     results: Sequence[Result]
+    waiting: int = 0
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
-        sections: list[Buffer] = [_RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes))]
+        sections: list[Buffer] = [
+            _RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes), self.waiting)
+        ]
         devices: list[bytes] = []
         pieces: list[int] = []
         for each in self.results:
@@ -183,7 +189,7 @@ class Results:
     @classmethod
     def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
         """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
-        *_, flags, count, buffers = _RESULTS.unpack_from(first)
+        *_, flags, count, buffers, waiting = _RESULTS.unpack_from(first)
         position = _RESULTS.size
         if flags or not count:
             raise BadFrame(f"flags {flags:#x} of {count} results")
@@ -218,4 +224,4 @@ class Results:
         payload, lent, halves = found_buffers(frames, first, position, sizes)
         if lent or halves:
             raise BadFrame("a result with a buffer that is lent, or comes in halves")
-        return cls(tuple(results)), payload
+        return cls(tuple(results), waiting), payload

@@ -22,6 +22,7 @@ from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
+from pool.core.queue import Backlog
 from pool.plan.planning import make_plan
 from pool.serve.back import Back, CannotSay
 from pool.serve.calls import inputs_of
@@ -252,6 +253,7 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[object] = []
         self.orders = Orders()
+        self.backlog = Backlog((), Policy())
 
     def handle(self, event: told.Event, _: float) -> None:
         self.heard.append(event)

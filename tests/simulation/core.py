@@ -329,6 +329,17 @@ class Core:
     # --- what it says of itself -----------------------------------------------------------------------------------
 
     @property
+    def waiting(self) -> int:
+        """Jobs that have no answer yet, as a RESULT tells it."""
+        return self._machine.backlog.held
+
+    @property
+    def job_s(self) -> float:
+        """The device time of a job, as the pool tells it of all that it has run."""
+        done = self._machine.answered["done"]
+        return sum(model.tally.device_s for model in self._machine.backlog.models.values()) / done if done else 0.0
+
+    @property
     def policy(self) -> Policy:
         return self._machine.policy
 

@@ -17,6 +17,7 @@ from pool import AsyncClient, errors
 from pool.client.connection import Connection
 from pool.client.dialogue import Dialogue
 from pool.client.event_loop import EventLoop
+from pool.client.request import Request
 from support.asked import Asked
 from support.at_line import AtLine, interrupt
 from support.fake_pool import FakePool, Serving
@@ -107,7 +108,7 @@ def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pyt
             held = [asyncio.ensure_future(client.submit("m", float(n))) for n in range(3)]
             await seen(lambda: len(serving.submitted) == 4)
             driver = connection(client).driver._current
-            assert driver is client._loops[asyncio.get_running_loop()]
+            assert driver is client._loops[(asyncio.get_running_loop(), connection(client))]
             works = threads_of(monkeypatch, Dialogue, "work")
             eventually(lambda: connection(client).driver._current is None)  # blocks the loop
             serving.late.extend((job.job, 7.0) for job in serving.submitted[1:])
@@ -407,16 +408,17 @@ def test_a_loop_that_comes_while_another_begins_keeps_what_is_its_own(serving: S
             return super().is_closed()
 
     async def loop_of() -> EventLoop:
-        return client._loop()
+        return client._loop(Request("m"))
 
     client = AsyncClient(serving.endpoint)
     other, third = asyncio.new_event_loop(), asyncio.new_event_loop()
     first = Watched()
-    client._loops[first] = EventLoop(first, client._client._connected())
+    link = client._client._connected()
+    client._loops[(first, link)] = EventLoop(first, link)
     third.run_until_complete(loop_of())
     assert begun, "it came meanwhile"
     assert other.run_until_complete(loop_of()) is begun[0]
-    assert set(client._loops) == {first, other, third}
+    assert set(client._loops) == {(first, link), (other, link), (third, link)}
     for each in (first, other, third):
         each.close()
     asyncio.run(client.close())

@@ -20,6 +20,7 @@ from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.core.queue import Backlog
 from pool.recorder.fault_report import EVENTS_BYTES, events_of, fault_report, replay, summary
 from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Succeeded
 from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
@@ -47,6 +48,7 @@ class Deaf:
 
     def __init__(self) -> None:
         self.orders = Orders()
+        self.backlog = Backlog((), Policy())
 
     def handle(self, _: told.Event, __: float) -> None: ...
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeGuard, TypeVar, cast
 import numpy as np
 
 from pool.client.bulk.members import Answers, Members
-from pool.client.bulk.sender import Sender
+from pool.client.bulk.sender import Connected, Sender
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
 from pool.client.request import Request
@@ -53,7 +53,7 @@ class Ahead(Generic[Turn]):
 
     def __init__(
         self,
-        connected: Callable[[], Connection],
+        connected: Connected,
         request: Request,
         inputs: Iterable[object],
         in_flight: int,
@@ -116,9 +116,7 @@ class Ahead(Generic[Turn]):
             self._last = count
 
 
-def mapped(
-    connected: Callable[[], Connection], request: Request, inputs: Iterable[object], in_flight: int
-) -> Iterator[JobResult]:
+def mapped(connected: Connected, request: Request, inputs: Iterable[object], in_flight: int) -> Iterator[JobResult]:
     """As `Client.map` says. An error that `connected` raises is raised in its turn, or at once."""
 
     def turn(rows: Sequence[int], connection: Connection | None) -> Answers:
@@ -142,7 +140,7 @@ def _given(ahead: Ahead[Answers]) -> Iterator[JobResult | None]:
 
 
 def mapped_in_loop(
-    connected: Callable[[], Connection], request: Request, inputs: Iterable[object], in_flight: int
+    connected: Connected, request: Request, inputs: Iterable[object], in_flight: int
 ) -> AsyncIterator[JobResult]:
     """As `AsyncClient.map` says."""
     return _awaited(Ahead(connected, request, inputs, in_flight, lambda rows, _: Awaited(rows), wait=False))

@@ -18,8 +18,9 @@ from pool.client.request import Request
 from pool.errors import PoolError
 from pool.wire.tensors import Array
 
-__all__ = ["Sender", "submit_many"]
+__all__ = ["Connected", "Sender", "submit_many"]
 
+Connected: TypeAlias = Callable[[Request], Connection]
 Expect: TypeAlias = Callable[[Sequence[int], Connection | None], Members]
 
 
@@ -28,7 +29,7 @@ class Sender:
 
     def __init__(
         self,
-        connected: Callable[[], Connection],
+        connected: Connected,
         request: Request,
         expect: Expect,
         *,
@@ -47,6 +48,7 @@ class Sender:
         self._patient = patient
         self._wait = wait
         self.gathering: Gathering | None = None
+        self._gathers_for: Connection | None = None
 
     def add(self, item: object) -> None:
         """One input more. It is copied before this returns."""
@@ -58,10 +60,10 @@ class Sender:
                     gathering.add(inputs)
                 else:
                     self.flush()
-                    connection = self._connected()
+                    connection = self._connected(self._request)
                     most_rows = min(self._most_rows, connection.grain.rows(self._request))
                     gathering = Gathering(inputs, most_rows, connection.shared_memory, connection.grain.most_bytes)
-                    self.gathering = gathering
+                    self.gathering, self._gathers_for = gathering, connection
             except PoolError as error:
                 self.flush()
                 self._expect((0,), None).finish((0,), error)
@@ -73,24 +75,26 @@ class Sender:
         """What is gathered leaves."""
         gathering, self.gathering = self.gathering, None
         if gathering is not None:
-            self._send(gathering.rows, gathering.inputs)
+            self._send(gathering.rows, gathering.inputs, self._gathers_for)
 
     def stretch(self, array: Array, most: int) -> int:
         """Sends the first items of an array of rows, as they lie and `most` at most; how many. Raises `PoolError`."""
-        connection = self._connected()
+        connection = self._connected(self._request)
         items, height, row_bytes = 1, int(array.shape[1]), array[0, :1].nbytes
         if height * row_bytes <= most_bytes_of(connection.shared_memory):
             rows = min(connection.grain.rows(self._request), connection.grain.most_bytes // max(1, row_bytes))
             items = max(1, min(most, rows // height, len(array)))
         joined = array[:items].reshape(items * height, *array.shape[2:])
-        self._send((height,) * items, lambda: to_inputs(self._request.model, joined))
+        self._send((height,) * items, lambda: to_inputs(self._request.model, joined), connection)
         return items
 
-    def _send(self, rows: Sequence[int], inputs: Callable[[], Inputs]) -> None:
+    def _send(self, rows: Sequence[int], inputs: Callable[[], Inputs], connection: Connection | None) -> None:
+        """`connection`: that they were made for; another one where it has ended since."""
         began = time.monotonic()
         members = None
         try:
-            connection = self._connected()
+            if connection is None or connection.lost:
+                connection = self._connected(self._request)
             members = self._expect(rows, connection)
             count, payload = encode_call(self._request.model, inputs(), connection.shared_memory)
         except PoolError as error:
@@ -100,7 +104,7 @@ class Sender:
 
 
 def submit_many(
-    connected: Callable[[], Connection],
+    connected: Connected,
     request: Request,
     inputs: Iterable[object],
     *,

@@ -1,0 +1,136 @@
+"""What several pools cost a client, and what a killed one costs its jobs: `python tests/benchmarks/several.py`.
+
+The models are stubs, so no TensorFlow is needed. Sides take turns in rounds, and a figure is the median of the rounds.
+"""
+
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # the folder above: the names here would hide others
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pool import Client
+from support.pool_process import PoolProcess, stub_config
+
+ROUNDS, JOBS = 7, 400
+RUN_S = 0.005
+MODELS = f"""
+[[model]]
+name = "echo"
+path = "stub:echo"
+devices = "all"
+[[model]]
+name = "rows"
+path = "stub:rows?run_ms={1000 * RUN_S:g}"
+devices = "all"
+max_batch = 1
+"""
+
+
+@contextlib.contextmanager
+def pools(devices: Sequence[int]) -> Iterator[list[PoolProcess]]:
+    """Those that serve, with so many workers each."""
+    names = [", ".join(['"cpu"'] * count) for count in devices]
+    found = [PoolProcess(stub_config(devices=f"[{each}]", models=MODELS)) for each in names]
+    try:
+        for each in found:
+            each.start()
+        for each in found:
+            each.await_ready()
+        yield found
+    finally:
+        for each in found:
+            each.kill()
+
+
+def client_of(found: Sequence[PoolProcess]) -> Client:
+    """It knows all of its pools."""
+    client = Client([each.endpoint for each in found])
+    for each in client.pools:
+        each.wait_ready("rows", 30)
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        client.run("echo", {"x": np.float32(1)})
+    return client
+
+
+def rows_s(client: Client) -> float:
+    """With 64 jobs in flight."""
+    began = time.perf_counter()
+    futures = [client.submit("rows", np.ones(1, np.float32), signature="double", block=True) for _ in range(JOBS)]
+    for future in futures:
+        future.result(60)
+    return JOBS / (time.perf_counter() - began)
+
+
+def client_us(client: Client) -> float:
+    """Processor time of the client's process for a lone job."""
+    began = time.process_time()
+    for _ in range(JOBS):
+        client.run("echo", {"x": np.float32(1)})
+    return 1e6 * (time.process_time() - began) / JOBS
+
+
+def rounds(measure: Callable[[Client], float], one: Client, several: Client) -> tuple[list[float], list[float]]:
+    sides: tuple[list[float], list[float]] = [], []
+    for turn in range(ROUNDS):
+        for side in (0, 1) if turn % 2 else (1, 0):
+            sides[side].append(measure((one, several)[side]))
+    return sides
+
+
+def killed() -> tuple[float, float]:
+    """From the kill to the last answer of the jobs that were out, and what all of them would take one pool alone."""
+    with pools([1, 1]) as found, client_of(found) as client:
+        futures = [client.submit("rows", np.ones(1, np.float32), signature="double") for _ in range(100)]
+        time.sleep(10 * RUN_S)
+        found[0].running.kill()
+        began = time.perf_counter()
+        out = sum(not future.done() for future in futures)
+        for future in futures:
+            future.result(60)
+        return time.perf_counter() - began, out * RUN_S
+
+
+def main() -> None:
+    table = Table(title=f"stubs, medians of {ROUNDS} rounds, lowest and highest")
+    for column in ("what", "one pool", "several", "compared"):
+        table.add_column(column)
+    with pools([2]) as single, pools([1, 1]) as double, client_of(single) as one, client_of(double) as two:
+        mine, theirs = rounds(rows_s, one, two)
+        ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
+        table.add_row(
+            "jobs/s, two pools against one with the same workers",
+            f"{statistics.median(mine):,.0f}",
+            f"{statistics.median(theirs):,.0f}",
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}), aim ≥ 0.9",
+        )
+    with pools([1]) as single, pools([1] * 4) as four, client_of(single) as one, client_of(four) as many:
+        mine, theirs = rounds(client_us, one, many)
+        more = [other - own for own, other in zip(mine, theirs, strict=True)]
+        table.add_row(
+            "processor µs of the client for a lone job, four pools against one",
+            f"{statistics.median(mine):.0f}",
+            f"{statistics.median(theirs):.0f}",
+            f"{statistics.median(more):+.0f} µs ({min(more):+.0f} to {max(more):+.0f}), aim ≤ +20",
+        )
+    slowest = [killed() for _ in range(3)]
+    table.add_row(
+        "s from the kill of one of two pools to the last answer",
+        "",
+        f"{statistics.median(each[0] for each in slowest):.2f}",
+        f"{statistics.median(each[0] / each[1] for each in slowest):.2f} × the work that was left, aim ≤ 2",
+    )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
