@@ -40,7 +40,8 @@ class Peer:
     """`connect_timeout_s`: for a pool that has not been there; `reconnect_timeout_s`: for one that was, 0.0 not at all.
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
-    given its address, the user's own pool first. `pause_s`: before it is looked for.
+    given its address, the user's own pool first. `pause_s`: before it is looked for. `name`: by which all clients know
+    it that have several; "": by its endpoint.
     """
 
     endpoint: str
@@ -48,6 +49,7 @@ class Peer:
     reconnect_timeout_s: float = RECONNECT_S
     sought: tuple[str, ...] = ()
     pause_s: float = 0.0
+    name: str = ""
     _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -60,6 +62,15 @@ class Peer:
         if _ENDPOINT.fullmatch(first) is None:
             raise InvalidInput(f"{first!r:.200} is no endpoint; give ipc://PATH, tcp://HOST:PORT or a pool's name")
         return cls(first, connect_timeout, reconnect_timeout, (first, *others) if others else ())
+
+    @property
+    def key(self) -> str:
+        return self.name or self.endpoint
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is on this machine."""
+        return self.endpoint.startswith("ipc://")
 
     @property
     def longest_timeout_s(self) -> float:

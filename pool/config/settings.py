@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from pool.config.cluster import ClusterSection
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
 from pool.config.gateway import ClientSection, GatewaySection
 from pool.config.handler import HandlerKeys
@@ -336,6 +337,7 @@ class Settings(Section):
     crash_reports: CrashReportsSection = CrashReportsSection()
     shared_memory: SharedMemorySection = SharedMemorySection()
     gateway: GatewaySection | None = None
+    cluster: ClusterSection = ClusterSection()
     advanced: AdvancedSection = AdvancedSection()
     client: Annotated[tuple[ClientSection, ...], Field(strict=False)] = ()
     device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()

@@ -8,7 +8,9 @@ __all__ = ["GROUPS", "NoSuchPage", "Page", "page", "pages"]
 
 GROUPS = {
     "Serve models": ("models", "handlers", "placement", "gpus", "batching", "stateful", "versions"),
-    "Run the pool": ("deployment", "gateway", "monitoring", "troubleshooting", "performance", "benchmarking"),
+    "Run the pool": (
+        *("deployment", "cluster", "gateway", "monitoring", "troubleshooting", "performance", "benchmarking"),
+    ),
     "Look up": ("cli", "configuration", "python", "errors", "json", "metrics"),
     "Change the code": ("contributing", "architecture", "words", "states", "wire", "decisions"),
 }

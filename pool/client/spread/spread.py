@@ -55,8 +55,8 @@ class Spread:
         self.memory = SharedMemory()
         """Of no pool: what lies there is copied for the one that gets it."""
         self.spin_s = spin_s
-        self.peers = {peer.endpoint: peer for peer in peers}
-        """By their endpoints."""
+        self.peers = {peer.key: peer for peer in peers}
+        """By their keys."""
         self._choice = Choice(self.peers, random.Random())
         self._members: dict[str, Member] = {}
         self._leaving: list[Member] = []  # those that are none of the pools any more, and still answer
@@ -320,7 +320,7 @@ class Spread:
         """These are the pools from now on."""
         now = time.monotonic()
         with self.lock:
-            self.peers = {peer.endpoint: peer for peer in peers}
+            self.peers = {peer.key: peer for peer in peers}
             self._choice.replace(self.peers)
             if not self._members:
                 return
