@@ -3,6 +3,7 @@
 import click
 
 from pool import Client
+from pool.cli.cluster import ClusterCommand
 from pool.cli.names import SlotNumber
 from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
@@ -14,7 +15,7 @@ __all__ = ["drain", "undrain"]
 ON_ITS_WAY_OUT = ("DRAINING", "STOPPING")
 
 
-@click.command()
+@click.command(cls=ClusterCommand, rolling=True)
 @click.argument("slot", type=SlotNumber())
 @timeout_option
 @endpoint_option
@@ -33,7 +34,7 @@ def drain(slot: int, timeout: float, endpoint: str | None, as_json: bool) -> Non
         click.echo(f"slot {slot} {found.device}: STOPPED; `pool undrain {slot}` brings it back")
 
 
-@click.command()
+@click.command(cls=ClusterCommand, rolling=True)
 @click.argument("slot", type=SlotNumber())
 @timeout_option
 @endpoint_option

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pool import Client
+from pool.cli.cluster import ClusterCommand
 from pool.cli.explain_slot import deaths_table, show_slot
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
@@ -18,7 +19,7 @@ from pool.wire.texts import printable
 __all__ = ["explain"]
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(cls=ClusterCommand, context_settings={"max_content_width": 100})
 @click.argument("what", metavar="[JOB | worker N | slot:N]", nargs=-1)
 @as_json
 @endpoint_option

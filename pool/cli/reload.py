@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from pool import Client
+from pool.cli.cluster import ClusterCommand
 from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
 from pool.wire.readiness import left_out
@@ -13,7 +14,7 @@ from pool.wire.records import Changes
 __all__ = ["await_rolling_update", "reload", "show_changes"]
 
 
-@click.command()
+@click.command(cls=ClusterCommand, rolling=True, adds=("--wait",))
 @click.option("--wait", is_flag=True, help="Return when every slot has the new settings.")
 @timeout_option
 @endpoint_option

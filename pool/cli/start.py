@@ -16,8 +16,10 @@ import click
 import msgpack
 
 from pool import logs
+from pool.cli.cluster import AUTO, an_address
 from pool.cli.failure import CommandFailed, NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option, log_options, name_option
+from pool.cli.placing import place_on_ray
 from pool.config import Settings, demo_folder, load_settings, parse_settings, with_demo
 from pool.core.actions import PoolStopped
 from pool.endpoint import check_free, default_endpoint, ipc_path
@@ -37,8 +39,25 @@ log = logging.getLogger("pool")
 @config_option
 @name_option
 @log_options
+@click.option(
+    "--ray",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value=AUTO,
+    callback=an_address,
+    help="Place a pool on each machine of a Ray cluster instead, as [cluster] says, and return when they are READY.",
+)
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
-def start(config: Path | None, name: str | None, log_level: int, log_format: str, embedded: int | None) -> None:
+@click.option("--lifeline", type=int, hidden=True, help="A socket with whose end the pool drains.")
+def start(
+    config: Path | None,
+    name: str | None,
+    log_level: int,
+    log_format: str,
+    ray: str | None,
+    embedded: int | None,
+    lifeline: int | None,
+) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
     A configuration without a model serves the built-in demo; the first line of the log says so. `pool reload` reads the
@@ -48,16 +67,19 @@ def start(config: Path | None, name: str | None, log_level: int, log_format: str
     if embedded is not None:
         _start_embedded(socket.socket(fileno=embedded), log_level)
         return
+    if ray is not None:
+        place_on_ray(config, name, ray)
+        return
     with logs.to_stderr(log_format == "json", log_level, os.environ) as for_programs:
         try:
-            _serve(config, name)
+            _serve(config, name, lifeline)
         except Exception as error:
             if not for_programs:
                 raise
             sys.exit(failed(error))
 
 
-def _serve(config: Path | None, name: str | None) -> None:
+def _serve(config: Path | None, name: str | None, lifeline: int | None) -> None:
     def place(settings: Settings) -> Settings:
         """A name is for this pool alone, and the file may be for several."""
         return settings if name is None else _at(default_endpoint(os.environ, os.getuid(), name), settings)
@@ -78,7 +100,8 @@ def _serve(config: Path | None, name: str | None) -> None:
     source = Source("the built-in demo") if config is None else _source(config, settings, place)
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
-    stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
+    service = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup)
+    stopped = service.run(lifeline, finishes=True)
     _tell_stopped(stopped)
 
 

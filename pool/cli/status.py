@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pool import Client
+from pool.cli.cluster import ClusterCommand
 from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoints_option, print_json
 from pool.errors import PoolUnreachable
@@ -23,7 +24,7 @@ from pool.wire.records import Account, Failover, Gateway, Slot, Status
 __all__ = ["status"]
 
 
-@click.command()
+@click.command(cls=ClusterCommand)
 @click.option(
     "--watch",
     type=click.FloatRange(0.1),

@@ -7,6 +7,8 @@ import time
 import click
 
 from pool import Client
+from pool.cli.cluster import cluster_option, connected
+from pool.cli.failure import CommandFailed
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json, timeout_option
 from pool.cli.progress import progress
 from pool.endpoint import endpoints, holder, ipc_path
@@ -22,9 +24,18 @@ LOOK_S = 0.1
 @click.command()
 @timeout_option
 @endpoint_option
+@cluster_option
 @as_json
-def stop(timeout: float, endpoint: str | None, as_json: bool) -> None:
-    """Stop the pool after it has finished its jobs. Returns when it is gone."""
+def stop(timeout: float, endpoint: str | None, cluster: str | None, as_json: bool) -> None:
+    """Stop the pool after it has finished its jobs. Returns when it is gone.
+
+    With --cluster: all pools that `pool start --ray` has placed, at once. None is placed again.
+    """
+    if cluster is not None:
+        if endpoint is not None:
+            raise click.UsageError("--cluster and --endpoint are not for one command; leave one of them out")
+        _stop_cluster(cluster, timeout, as_json)
+        return
     with Client(endpoint, **IMPATIENT) as client:
         is_far = client.endpoint.startswith("tcp://")
         pid = _stop_far(client, timeout) if is_far else _stop_here(endpoint, timeout)
@@ -75,6 +86,20 @@ def _too_slow(pid: int | None, timeout_s: float) -> DeadlineExceeded:
     return DeadlineExceeded(
         f"the pool (pid {pid}) is still stopping after {timeout_s:g} s; `pool status` shows what it waits for"
     )
+
+
+def _stop_cluster(address: str, timeout_s: float, as_json: bool) -> None:
+    """Raises `CommandFailed` where a pool did not end in time, and was killed."""
+    with connected(address) as cluster, progress() as say:
+        say("stopping: the pools finish their jobs")
+        machines = cluster.machines() or ()
+        killed = cluster.stop(timeout_s)
+    if as_json:
+        print_json({"hosts": [each.host for each in machines], "killed": killed})
+    else:
+        click.echo(f"stopped ({count_of(len(machines), 'pool')})")
+    if killed:
+        raise CommandFailed(f"killed, for they had not finished within {timeout_s:g} s: {', '.join(killed)}")
 
 
 def _left(found: Status) -> str:

@@ -1,13 +1,14 @@
 """The client: one object per process, used by all its threads."""
 
 import atexit
+import contextlib
 import logging
 import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import TracebackType
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pool.client.spread import Spread
     from pool.wire.records import Model, Placement
 
+from pool.client.discovery import Discovery, address_in
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer, addresses
 from pool.client.placement import report_of
@@ -30,6 +32,7 @@ from pool.client.request import JobOptions, Request, SessionOptions, check_in_fl
 from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
+from pool.endpoint import ENDPOINT_VARIABLE
 from pool.errors import Incompatible, InvalidState, PoolError
 from pool.keys import KeyFile
 from pool.wire.codec import BadFrame, unpack
@@ -71,6 +74,9 @@ class Client(Replicas):
     ) -> None:
         """`endpoint`: "ipc://…", "tcp://host:port" or a pool's name; None: as `pool.endpoint.endpoints` says.
 
+        "pool+ray://HOST:PORT", or "pool+ray://auto": all pools of a Ray cluster, wherever they are placed. This waits
+        for the first of them, a minute at most, and raises `PoolUnreachable` where there is none.
+
         `key`: the path of this client's secret key; `server_key`: of the pool's public key, or its 40 characters. None:
         as in the user's profiles, else $POOL_KEY and $POOL_SERVER_KEY. An endpoint beyond this machine needs both.
         `InvalidConfig` says what is missing. Where the pool does not let the key in, jobs end in `NotAllowed`.
@@ -83,23 +89,48 @@ class Client(Replicas):
         """
         self._timeouts = connect_timeout, reconnect_timeout
         self._keys = key, server_key
-        peers = self._peers_of(endpoint)
+        self._discovery = self._discover(endpoint)
+        found = self._discovery
+        peers = self._peers_of(endpoint) if found is None else self._named(found.wait())
         self._peer = peers[0]
         if not 0 <= spin_us <= LONGEST_SPIN_US:
             raise ValueError(f"spin_us is {spin_us}; give microseconds from 0 to {LONGEST_SPIN_US}")
         self._spin_s = spin_us * 1e-6
         self._lock = threading.Lock()
         self._connection: Connection | None = None  # ZeroMQ comes with the first
-        self._spread: Spread | None = _spread(peers, self._spin_s) if len(peers) > 1 else None
+        several = len(peers) > 1 or self._discovery is not None
+        self._spread: Spread | None = _spread(peers, self._spin_s) if several else None
         self._each: dict[str, Client] = {}  # of several pools
         self._closed = False
         _live.add(self)
+        if self._discovery is not None:  # what came meanwhile
+            self._follow(self._discovery.pools)
 
     def _peers_of(self, endpoints: str | Sequence[str] | None) -> list[Peer]:
         given = addresses(endpoints)
         # One of several may be on this machine, and a pool's name brings its own keys.
-        keys = {each: self._keys if len(given) == 1 or str(each).startswith("tcp://") else () for each in given}
+        alone = len(given) == 1 and self._discovery is None
+        keys = {each: self._keys if alone or str(each).startswith("tcp://") else () for each in given}
         return [Peer.of(each, *self._timeouts, *keys[each]) for each in given]
+
+    def _discover(self, endpoint: str | Sequence[str] | None) -> Discovery | None:
+        """The pools of a Ray cluster, if one is given."""
+        address = address_in(*addresses(os.environ.get(ENDPOINT_VARIABLE) if endpoint is None else endpoint))
+        if address is None:
+            return None
+        follow = weakref.WeakMethod(self._follow)
+        return Discovery(address, lambda pools: (found := follow()) and found(pools))
+
+    def _follow(self, pools: Mapping[str, str]) -> None:
+        if hasattr(self, "_spread"):
+            with contextlib.suppress(InvalidState):  # just closed
+                self._replace(pools)
+
+    def _named(self, pools: Mapping[str, str]) -> list[Peer]:
+        found = self._peers_of([*pools.values()])
+        for peer, name in zip(found, pools, strict=True):
+            peer.name = name
+        return found
 
     @property
     def endpoint(self) -> str:
@@ -119,17 +150,17 @@ class Client(Replicas):
             peers = self._spread.peers
             for gone in self._each.keys() - peers.keys():
                 self._each.pop(gone).close()
-            for endpoint, peer in peers.items():
-                if endpoint not in self._each:
-                    key, server_key = self._keys if endpoint.startswith("tcp://") else (None, None)
-                    self._each[endpoint] = Client(
-                        endpoint,
+            for name, peer in peers.items():
+                if name not in self._each:
+                    key, server_key = (None, None) if peer.is_near else self._keys
+                    self._each[name] = Client(
+                        peer.endpoint,
                         connect_timeout=peer.connect_timeout_s,
                         reconnect_timeout=peer.reconnect_timeout_s,
                         key=key,
                         server_key=server_key,
                     )
-            return tuple(self._each[endpoint] for endpoint in peers)
+            return tuple(self._each[name] for name in peers)
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -369,6 +400,8 @@ class Client(Replicas):
             connection.close()
         for one in each.values():
             one.close()
+        if self._discovery is not None:
+            self._discovery.close()
         if self._spread is not None:
             self._spread.close()
 
@@ -384,6 +417,9 @@ class Client(Replicas):
         connection: Connection | None = getattr(self, "_connection", None)  # None too where `__init__` raised
         if connection is not None:
             connection.release()
+        discovery: Discovery | None = getattr(self, "_discovery", None)
+        if discovery is not None:
+            discovery.release()
         spread: Spread | None = getattr(self, "_spread", None)
         if spread is not None:
             spread.release()
@@ -423,9 +459,9 @@ class Client(Replicas):
         """Raises `PoolUnreachable` where no connection is to be made."""
         self._peer.check()
 
-    def _replace(self, endpoints: Sequence[str]) -> None:
-        """Its pools are these from now on. What a pool has that is none of them any more, it still answers."""
-        peers = self._peers_of(endpoints)
+    def _replace(self, endpoints: Sequence[str] | Mapping[str, str]) -> None:
+        """Its pools are these from now on, by name if they have one. Others still answer what they have."""
+        peers = self._named(endpoints) if isinstance(endpoints, Mapping) else self._peers_of(endpoints)
         with self._lock:
             self._check_open()
             former, self._connection = self._connection, None
@@ -444,6 +480,8 @@ class Client(Replicas):
             self._connection = None
         if self._spread is not None:
             _before_fork.extend(self._spread.abandon_after_fork())
+        if self._discovery is not None:
+            self._discovery.after_fork()
 
 
 def _spread(peers: Sequence[Peer], spin_s: float) -> "Spread":

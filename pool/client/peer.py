@@ -42,7 +42,7 @@ class Peer:
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
     given its address, the user's own pool first. `keys`: of the connection, where it has any. `pause_s`: before it is
-    looked for.
+    looked for. `name`: by which all clients know it that have several; "": by its endpoint.
     """
 
     endpoint: str
@@ -51,6 +51,7 @@ class Peer:
     sought: tuple[str, ...] = ()
     keys: Keys | None = None
     pause_s: float = 0.0
+    name: str = ""
     _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -77,6 +78,15 @@ class Peer:
             raise InvalidInput(f"{first!r:.200} is no endpoint; give ipc://PATH, tcp://HOST:PORT or a pool's name")
         keys = keys_for(first, profile, key, server_key, os.environ, user)
         return cls(first, connect_timeout, reconnect_timeout, (first, *others) if others else (), keys)
+
+    @property
+    def key(self) -> str:
+        return self.name or self.endpoint
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is on this machine."""
+        return self.endpoint.startswith("ipc://")
 
     @property
     def longest_timeout_s(self) -> float:

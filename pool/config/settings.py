@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pool.config.client import ClientSection
+from pool.config.cluster import ClusterSection
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
 from pool.config.gateway import GatewaySection
 from pool.config.handler import HandlerKeys
@@ -338,6 +339,7 @@ class Settings(Section):
     shared_memory: SharedMemorySection = SharedMemorySection()
     gateway: GatewaySection | None = None
     security: SecuritySection | None = None
+    cluster: ClusterSection = ClusterSection()
     advanced: AdvancedSection = AdvancedSection()
     client: Annotated[tuple[ClientSection, ...], Field(strict=False)] = ()
     device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()

@@ -12,6 +12,7 @@ GROUPS = {
         "deployment",
         "remote",
         "pools",
+        "cluster",
         "gateway",
         "monitoring",
         "troubleshooting",

@@ -167,10 +167,11 @@ class Service:
             "endpoint": self._plan.endpoint,
         }
 
-    def run(self, parent_fd: int | None = None) -> do.PoolStopped | BrokeDown:
+    def run(self, parent_fd: int | None = None, *, finishes: bool = False) -> do.PoolStopped | BrokeDown:
         """Serves until it is told to stop, no slot is left, or it breaks down. Leaves no process and no file behind.
 
-        `parent_fd`: a descriptor whose end of file means that the program the pool belongs to is gone.
+        `parent_fd`: a descriptor whose end of file means that the program the pool belongs to is gone. `finishes`: the
+        pool has other clients than that program, so it finishes their jobs then.
         Raises `EndpointInUse`, `InvalidConfig`, or `OSError` for an endpoint that cannot be opened.
         """
         path = ipc_path(self._plan.endpoint)
@@ -181,7 +182,7 @@ class Service:
         with SignalPipe(self._signals) as pipe:
             lock = EndpointLock(path)
             try:
-                self._serve(path, workers_path, memory_path, pipe, parent_fd)
+                self._serve(path, workers_path, memory_path, pipe, parent_fd, finishes)
             finally:
                 if not lock.is_displaced():
                     path.unlink(missing_ok=True)
@@ -194,7 +195,13 @@ class Service:
         return ended
 
     def _serve(
-        self, path: Path, workers_path: Path, memory_path: Path, pipe: SignalPipe, parent_fd: int | None
+        self,
+        path: Path,
+        workers_path: Path,
+        memory_path: Path,
+        pipe: SignalPipe,
+        parent_fd: int | None,
+        finishes: bool,
     ) -> None:
         policy = self._plan.policy
         security, listen = self._plan.settings.security, self._plan.settings.pool.listen
@@ -256,7 +263,7 @@ class Service:
                 for endpoint in listen:
                     self._front.bind_remote(endpoint, connections, self._zap)
                 try:
-                    self._register(loop, pipe, parent_fd)
+                    self._register(loop, pipe, parent_fd, finishes)
                     self._begin()
                     while self._stopped is None:
                         loop.turn()
@@ -284,7 +291,7 @@ class Service:
         """All that is read in a turn is dispatched at once."""
         return Loop(Watch(self._plan.settings.advanced.spin_s), self._alarms, self._tell.dispatch)
 
-    def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
+    def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None, finishes: bool) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
         Gates([*self._front.gates, self._back.gate], loop)
         for index, socket in enumerate(self._front.sockets):
@@ -298,7 +305,7 @@ class Service:
         loop.register(self._written.fd, self._let_go)
         loop.register(self._reconciler.bell.fd, self._reconciler.on_rung)
         if parent_fd is not None:
-            loop.register(parent_fd, partial(self._orphaned, loop, parent_fd))
+            loop.register(parent_fd, partial(self._orphaned, loop, parent_fd, finishes))
 
     def _begin(self) -> None:
         self._machine.timers.wake = self._core_turn.by
@@ -314,9 +321,9 @@ class Service:
             self._ended = self._machine.ended
             self._plan_turn.soon()
 
-    def _orphaned(self, loop: Loop, parent_fd: int) -> None:
+    def _orphaned(self, loop: Loop, parent_fd: int, finishes: bool) -> None:
         loop.unregister(parent_fd)
-        for _ in range(2):  # at once: nobody is left who wants a drain
+        for _ in range(1 if finishes else 2):  # twice is at once: nobody is left who wants a drain
             self._feed(StopAsked("the program that started this pool has ended"))
 
     def _tend_front(self) -> None:

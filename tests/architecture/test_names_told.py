@@ -39,6 +39,7 @@ FOREIGN = {
     "--tf_xla_cpu_global_jit": "TensorFlow",
     "--now": "systemctl",
     "--check": "ruff",
+    **dict.fromkeys(("--head", "--address", "--labels", "--id"), "ray"),
     **dict.fromkeys(("--upgrade", "--no-deps"), "pip"),
 }
 

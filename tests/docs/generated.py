@@ -24,6 +24,7 @@ from docs.markdown import FOLDER, ROOT
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.config import quantities
+from pool.config.cluster import parse_count_or_all, parse_gpus
 from pool.config.gateway import GatewayAdvanced
 from pool.config.optimizations import ModelAdvanced
 from pool.config.renamed import RENAMED
@@ -218,12 +219,15 @@ _PARSED = {
     quantities._duration_or_off: '`"off"` or duration above 0',
     quantities._size_or_off: '`"off"` or size',
     quantities.parse_replicas: '`"auto"`, `"all"` or whole number from 1',
+    parse_count_or_all: '`"all"` or whole number from 1',
+    parse_gpus: '`"all"` or whole number from 0',
     quantities._count_or_off: '`"off"` or whole number from 1',
     quantities._size_or_default: '`"auto"` or size',
     quantities._size_or_unlimited: '`"unlimited"` or size',
     quantities._count_or_unlimited: '`"unlimited"` or whole number from 1',
 }
 _SPECIAL = {  # what only code checks
+    ("cluster", "labels"): "table of texts",
     ("pool", "devices"): '`"auto"` or list of devices',
     ("pool", "endpoint"): '`"auto"` or text',
     ("pool", "state"): '`"auto"` or text',

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from pathlib import Path
 
@@ -34,6 +35,27 @@ def test_pool_stop_drains_too() -> None:
         assert future.result(1)
         assert pool.wait(5) == 0
         pool.assert_clean(workers)
+
+
+def test_the_end_of_its_lifeline_drains_a_pool_that_has_other_clients() -> None:
+    """Whatever ends the process at the other end: the kernel closes it."""
+    mine, theirs = socket.socketpair()
+    pool = PoolProcess(stub_config(), options=("--lifeline", str(theirs.fileno())))
+    try:
+        with theirs:
+            pool.inherited = (theirs.fileno(),)
+            pool.start().await_ready()
+        workers = pool.workers()
+        with pool.client() as client:
+            futures = [client.submit("faults", 0.5, signature="sleep") for _ in range(6)]
+            eventually(lambda: client.status().queue.jobs == 6)
+            mine.close()
+            assert pool.wait() == 0, pool.text()
+            assert all(future.result(1)["pid"] > 0 for future in futures)
+        pool.assert_clean(workers)
+    finally:
+        mine.close()
+        pool.kill()
 
 
 def test_new_jobs_are_refused_while_the_pool_drains() -> None:

@@ -49,6 +49,7 @@ class PoolProcess:
         self._environ = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environ or {})}
         self._options = options
         self.program = ["-m", "pool"]  # what Python runs
+        self.inherited: Sequence[int] = ()  # descriptors
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, stderr: int | None = None) -> "PoolProcess":
@@ -60,6 +61,7 @@ class PoolProcess:
                 stdout=log,
                 stderr=log if stderr is None else stderr,
                 env=self._environ,
+                pass_fds=self.inherited,
             )
         return self
 

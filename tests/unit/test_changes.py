@@ -162,6 +162,7 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "gateway listen",
         "pool state",
         "pool cpu_affinity",
+        *(f"cluster {name}" for name in before["cluster"]),
     }
 
 

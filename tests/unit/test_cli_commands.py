@@ -410,3 +410,19 @@ def test_devices_without_nvml_says_why(pool: Any, monkeypatch: pytest.MonkeyPatc
     assert status == 0
     assert "no GPU is used: NVML's Python module is not installed" in out
     assert 'devices = "auto" makes 2 slots: cpu:0, cpu:1' in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("drain", "1", "--cluster", "0"), ("explain", "--cluster", "7"), ("start", "--ray", "x")]
+)
+def test_what_stands_after_an_option_without_its_address_is_not_taken_for_one(arguments: tuple[str, ...]) -> None:
+    done = in_process(*arguments)
+    assert done.status == 2
+    assert "is not HOST:PORT; write what is no address before this option" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("option", ["--endpoint=p", "--watch=1"])
+def test_a_cluster_is_asked_as_a_whole_and_once(option: str) -> None:
+    done = in_process("status", "--cluster", "127.0.0.1:1", option)
+    assert done.status == 2
+    assert f"--cluster and {option.partition('=')[0]} are not for one command" in " ".join(done.err.split())

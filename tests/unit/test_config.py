@@ -620,3 +620,28 @@ def test_a_former_name_is_told_the_new_one(tmp_path: Path, former: str, now: str
     path = key if required else f"{section.strip('[]')}.{key}".strip(".")
     for part in path.split("."):
         table = table.model_fields[part].annotation  # KeyError: no key of today
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"address": "ray://a:1"}, "address: 'ray://a:1' is not an address of Ray; write"),
+        ({"address": "local"}, "address: 'local' is not an address of Ray; write"),
+        ({"nodes": 0}, 'nodes: 0 is not a number from 1; write one, or "all"'),
+        ({"gpus": -1}, 'gpus: -1 is not a number from 0; write one, or "all"'),
+        ({"gpus": 0.5}, 'gpus: 0.5 is not a number from 0; write one, or "all"'),
+        ({"nodes": True}, 'nodes: True is not a number from 1; write one, or "all"'),
+        ({"name": "a b"}, "name: 'a b' is not a name; write"),
+        ({"name": "{nodes}"}, "name: '{nodes}' is not a name; write"),
+        ({"labels": {"zone": 1}}, "labels: {'zone': 1} is not a table of texts; write one such as"),
+    ],
+)
+def test_what_a_cluster_is_refused(keys: dict[str, object], told: str) -> None:
+    (line,) = mistakes({"cluster": keys})
+    assert line.startswith(f"config: [cluster] {told}")
+
+
+def test_a_cluster() -> None:
+    keys = {"address": "10.0.0.1:6379", "nodes": 2, "gpus": 0, "labels": {"zone": "a"}, "name": "p-{node}"}
+    read = parse_settings({"cluster": keys}, "config", Path("/")).cluster
+    assert (read.address, read.nodes, read.gpus, read.labels, read.name) == tuple(keys.values())

@@ -34,6 +34,7 @@ FADING_S = 1.0  # how long what was told last counts for more than what is usual
 FADING_JOBS = 4.0  # … and so many times as long as it takes the pool to answer what waited then
 LACKING_S = 5.0  # a model that a pool did not have is asked for again after this, as it may have been loaded
 LEAST_S = 1e-4  # a pool takes no less for a job: what is not known yet is not free
+NEAR = 2.0  # a pool on this machine may be so many times as busy as the best one elsewhere
 ALIKE = 1.5  # where nothing waits, pools are alike whose jobs do not take so many times as long
 
 
@@ -120,15 +121,19 @@ class Pool:
 class Choice:
     """Not safe for several threads at once."""
 
-    def __init__(self, endpoints: Iterable[str], chance: random.Random) -> None:
+    def __init__(self, endpoints: Iterable[str], chance: random.Random, near: Collection[str] = ()) -> None:
+        """`near`: those on this machine, which are preferred to others."""
         self.pools: dict[str, Pool] = {}
         self._random = chance.random
         self._free: dict[str, list[Pool]] = {}  # by model: where its jobs may go, as long as nothing else is told
-        self.replace(endpoints)
+        self.replace(endpoints, near)
 
-    def replace(self, endpoints: Iterable[str]) -> None:
+    def replace(self, endpoints: Iterable[str], near: Collection[str] = ()) -> None:
         """These are the pools from now on."""
         self.pools = {each: self.pools.get(each) or Pool(each) for each in endpoints}
+        self._near = [pool for each, pool in self.pools.items() if each in near]
+        if len(self._near) == len(self.pools):
+            self._near.clear()  # none is preferred
         self._free.clear()
 
     # --- what is known ------------------------------------------------------------------------------------------
@@ -169,7 +174,15 @@ class Choice:
             idle = not (best.mine or best.others or other.mine or other.others)
             if seconds * (ALIKE if idle else 1.0) < best_s:
                 best, best_s = other, seconds
-        return best
+        return self._nearer(best, pools, now) if self._near else best
+
+    def _nearer(self, best: Pool, pools: Collection[Pool], now: float) -> Pool:
+        """One on this machine instead, which has shared memory, unless it is far busier."""
+        near = [pool for pool in pools if pool in self._near]
+        if not near or best in near:
+            return best
+        other = min(near, key=lambda pool: pool.expected_s(now))
+        return other if other.expected_s(now) <= NEAR * best.expected_s(now) else best
 
     def _found(self, model: str, version: int | str | None, now: float) -> list[Pool]:
         if self.keeps_state(model) is not False:

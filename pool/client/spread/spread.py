@@ -55,9 +55,9 @@ class Spread:
         self.memory = SharedMemory()
         """Of no pool: what lies there is copied for the one that gets it."""
         self.spin_s = spin_s
-        self.peers = {peer.endpoint: peer for peer in peers}
-        """By their endpoints."""
-        self._choice = Choice(self.peers, random.Random())
+        self.peers = {peer.key: peer for peer in peers}
+        """By their keys."""
+        self._choice = Choice(self.peers, random.Random(), self._near)
         self._members: dict[str, Member] = {}
         self._leaving: list[Member] = []  # those that are none of the pools any more, and still answer
         self._thread: threading.Thread | None = None
@@ -66,6 +66,10 @@ class Spread:
         self._used = 0.0
         self._probed = 0.0
         self._closed = self._released = False
+
+    @property
+    def _near(self) -> set[str]:
+        return {key for key, peer in self.peers.items() if peer.is_near}
 
     # --- where a job goes ---------------------------------------------------------------------------------------
 
@@ -320,8 +324,8 @@ class Spread:
         """These are the pools from now on."""
         now = time.monotonic()
         with self.lock:
-            self.peers = {peer.endpoint: peer for peer in peers}
-            self._choice.replace(self.peers)
+            self.peers = {peer.key: peer for peer in peers}
+            self._choice.replace(self.peers, self._near)
             if not self._members:
                 return
             left = [member for member in self._members.values() if member.pool.endpoint not in self.peers]
@@ -369,7 +373,7 @@ class Spread:
             connection.abandon_after_fork()
         self._leaving = []
         self._members, self._thread, self._bell = {}, None, Wait()
-        self._choice = Choice(self.peers, random.Random())
+        self._choice = Choice(self.peers, random.Random(), self._near)
         return connections
 
     def _connections(self) -> list[Connection]:

@@ -1,0 +1,119 @@
+"""A command for all pools of a Ray cluster: `--cluster` has each machine run it for its own pool, in turn."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from pool.cli.failure import CommandFailed
+from pool.cli.options import print_json
+from pool.errors import InvalidConfig, PoolUnreachable
+from pool.terminal import count_of
+
+if TYPE_CHECKING:
+    from pool.cluster import Cluster, Kept
+
+__all__ = ["AUTO", "ClusterCommand", "an_address", "cluster_option", "connected", "title"]
+
+AUTO = "auto"
+ELSEWHERE = ("--endpoint", "--watch")  # whose pool is another, or whose output has no end
+
+
+def an_address(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    """An option that may be without its value takes what stands after it."""
+    if given is not None and given != AUTO and not re.fullmatch(r".+:\d{1,5}", given):
+        raise click.BadParameter(f"{given!r:.80} is not HOST:PORT; write what is no address before this option")
+    return given
+
+
+cluster_option = click.option(
+    "--cluster",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value=AUTO,
+    callback=an_address,
+    help="All pools of a Ray cluster. Default: $RAY_ADDRESS, else the cluster of this machine.",
+)
+
+
+class ClusterCommand(click.Command):
+    """`rolling`: it changes a pool, so the machines after one that failed are left alone. `adds`: to its arguments."""
+
+    def __init__(self, *args: Any, rolling: bool = False, adds: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._rolling, self._adds = rolling, adds
+        cluster_option(self)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        address = ctx.params.pop("cluster")
+        if address is None:
+            return super().invoke(ctx)
+        for param in self.params:
+            if param.opts[0] in ELSEWHERE and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--cluster and {param.opts[0]} are not for one command; leave one of them out")
+        assert ctx.info_name is not None
+        self._on_each(address, [ctx.info_name, *self._adds, *_again(ctx)], as_json=ctx.params["as_json"])
+        return None
+
+    def _on_each(self, address: str, arguments: Sequence[str], as_json: bool) -> None:
+        """Raises `CommandFailed` where one has failed."""
+        failed = []
+        with connected(address) as cluster:
+            machines = cluster.machines()
+            if machines is None:
+                raise PoolUnreachable("the cluster's pools are being looked for; try again in a few seconds")
+            for number, kept in enumerate(machines):
+                status, said, error = cluster.command(kept, arguments) if kept.told else (1, "", f"{_missing(kept)}\n")
+                _show(kept, status, said, error, as_json)
+                if status:
+                    failed.append(kept.host)
+                if status and self._rolling:
+                    left = len(machines) - number - 1
+                    raise CommandFailed(f"{kept.host} failed; not asked after it: {count_of(left, 'machine')}")
+        if failed:
+            raise CommandFailed(f"{len(failed)} of {count_of(len(machines), 'machine')} failed: {', '.join(failed)}")
+
+
+def connected(address: str) -> "Cluster":
+    """Ray comes with the first. Raises `InvalidConfig` where it is not installed, `PoolUnreachable`."""
+    try:
+        from pool.cluster import Cluster
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(f"a cluster needs more: pip install 'tf-worker-pool[worker,ray]' ({error})") from None
+    return Cluster(address)
+
+
+def title(kept: "Kept") -> str:
+    """`10.0.0.1 (node 3fa2b1c9)`"""
+    return f"{kept.host} (node {kept.node[:8]})"
+
+
+def _missing(kept: "Kept") -> str:
+    return kept.reason or "Ray has not started its pool yet; it may wait for GPUs that other jobs have"
+
+
+def _show(kept: "Kept", status: int, said: str, error: str, as_json: bool) -> None:
+    if as_json:
+        answer = json.loads(said) if said.strip() else None
+        told = {"host": kept.host, "node": kept.node, "endpoint": kept.told.endpoint if kept.told else None}
+        print_json({**told, "exit_status": status, "answer": answer, "error": error.strip() or None}, indent=None)
+        return
+    click.secho(title(kept), bold=True)
+    click.echo(said, nl=False)
+    click.echo(error, nl=False, err=True)
+
+
+def _again(ctx: click.Context) -> Iterator[str]:
+    """What was given to the command, as it would be typed."""
+    for param in ctx.command.params:
+        assert param.name is not None
+        if param.name == "cluster" or ctx.get_parameter_source(param.name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = ctx.params[param.name]
+        if isinstance(param, click.Argument):
+            yield from map(str, value if isinstance(value, tuple) else (value,))
+        else:
+            yield param.opts[0] if param.is_flag else f"{param.opts[0]}={value}"  # type: ignore[attr-defined]
