@@ -19,6 +19,7 @@ from pool.config.renamed import RENAMED
 from pool.config.settings import ModelSection
 from pool.config.tensorflow import DeviceSection, TensorFlowSection
 from pool.errors import InvalidConfig
+from pool.keys import make_pair
 from pool.wire.worker_messages import TensorFlowSettings
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml"
@@ -66,11 +67,16 @@ def test_the_example_has_the_keys_of_daily_life_and_its_model_loads(tmp_path: Pa
     data = tomllib.loads(shown.read_text(encoding="utf-8"))
     sections = [table[0] if isinstance(table, list) else table for table in data.values()]
     assert 55 <= sum(map(len, sections)) <= 70
+    keys = tmp_path / "keys"
+    (keys / "clients").mkdir(parents=True, mode=0o700)
+    make_pair(keys, "server")
     loaded = load_settings(shown)
     assert loaded.model == (ModelSection(name="digits", path=str(tmp_path / "models/digits")),)
     assert loaded.client == (ClientSection(name="alice"),)
     assert loaded.gateway == GatewaySection(), "it is shown, and without it there is none"
-    assert loaded.model_copy(update={"model": (), "client": (), "gateway": None}) == Settings()
+    assert loaded.security is not None
+    assert loaded.security.clients == str(keys / "clients")
+    assert loaded.model_copy(update={"model": (), "client": (), "gateway": None, "security": None}) == Settings()
 
 
 @pytest.mark.parametrize(
