@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pool import Client
 from pool.client.peer import Peer
 from pool.config import parse_settings
 from pool.errors import InvalidConfig, InvalidInput
@@ -296,3 +297,12 @@ def test_wrong_keys_of_the_pool_are_told_at_their_key(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidConfig, match=what):
             parse_settings({"security": section}, "config", tmp_path)
+
+
+def test_of_several_pools_those_of_other_machines_get_the_keys(tmp_path: Path) -> None:
+    (_, secret), (server, _) = (sorted(make_pair(tmp_path, name), key=str) for name in ("alice", "gpus"))
+    endpoints = ["tcp://127.0.0.1:5555", f"ipc://{tmp_path}/p.sock"]
+    with Client(endpoints, key=secret, server_key=server) as client:
+        peers = [each._peer for each in client.pools]
+    assert [each.endpoint for each in peers] == endpoints
+    assert [each.keys is not None for each in peers] == [True, False]
