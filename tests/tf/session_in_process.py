@@ -1,7 +1,7 @@
 """A `RemoteSession` on a worker's runner in this process: all of the way there and back, but for the pool between."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pool.client.futures import JobFuture
@@ -36,8 +36,8 @@ class InProcess:
     def session(self, model: str, private: bool = False) -> RemoteSession:
         return RemoteSession(self, model, private=private)  # type: ignore[arg-type]  # it is what a session needs of one
 
-    def _connected(self) -> "InProcess":
-        return self
+    def _home(self, model: str, *, private: bool) -> "Callable[[], InProcess]":  # noqa: ARG002  # it has one home
+        return lambda: self
 
     def submit(
         self,

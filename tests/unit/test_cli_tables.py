@@ -95,6 +95,10 @@ class FakeClient:
         assert connect_timeout < 5
         assert reconnect_timeout == 0, "who looks wants to know now"
 
+    @property
+    def pools(self) -> "tuple[FakeClient]":
+        return (self,)
+
     def __enter__(self) -> "FakeClient":
         return self
 
