@@ -160,9 +160,9 @@ class Connection:
             members = known()
             if members is None:
                 return False
-            if job.at is None:
+            if self._host is None:
                 return self._post(Withdrawal(members, index))
-            job.at.withdraw(Withdrawal(members, index))
+            self._host.withdraw(Withdrawal(members, index))
             return True
 
         members.withdraw = withdraw
