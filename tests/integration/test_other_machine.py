@@ -12,6 +12,8 @@ import pytest
 
 from integration.keyed_pool import keyed_pool
 
+pytestmark = pytest.mark.remote
+
 PROGRAM = """
 import sys
 from pool import Client, errors

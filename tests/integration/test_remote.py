@@ -17,6 +17,8 @@ from pool import AsyncClient, Client, errors
 from pool.keys import make_pair
 from support.processes import eventually
 
+pytestmark = pytest.mark.remote
+
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[KeyedPool]:

@@ -12,6 +12,8 @@ from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
 from support.processes import eventually
 
+pytestmark = pytest.mark.remote
+
 CLIENTS = """
 [[client]]
 name = "alice"

@@ -20,6 +20,8 @@ from pool.client.spread.choice import PoolState
 from support.pool_process import PoolProcess, stub_config
 from support.processes import eventually
 
+pytestmark = pytest.mark.remote
+
 MODEL = '[[model]]\nname = "{}"\npath = "stub:{}"\n{}\n'
 
 

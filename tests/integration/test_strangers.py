@@ -25,6 +25,8 @@ from pool.wire.frames import NO_INSTANCE, decode, encode
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
 
+pytestmark = pytest.mark.remote
+
 MOST = 200  # connections
 ACCEPTED_UNSEEN = 1100  # as many libzmq may take in before the pool has looked, see `pool.serve.gate`
 BYTES = 32 << 20  # of [queue] max_bytes
