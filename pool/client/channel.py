@@ -73,7 +73,7 @@ class Channel:
             raise PoolUnreachable(f"cannot connect to {endpoint!r}: {why}") from None
 
     def look(self) -> bool:
-        """Whether there is something to do before the next wait; sets `is_broken`.
+        """Whether there is something to do before the next wait; sets `is_broken`, which is something.
 
         The descriptor of a ZeroMQ socket tells nothing to whoever has not looked before, and then only that something
         has changed since the socket was used, whatever for.
@@ -83,7 +83,7 @@ class Channel:
             if socket is self._monitor:
                 self.is_broken = True
                 self._understand(self._monitor.recv_multipart(DONTWAIT))
-        return bool(found)
+        return bool(found) or self.is_broken
 
     def woken(self, ready: Container[int]) -> None:
         """By these descriptors: as `look`, where the next `receive` does not tell as much."""
@@ -105,13 +105,17 @@ class Channel:
             self.hint = "who listens there ended the handshake: is `server_key` its key?"
 
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
-        """Never blocks: libzmq keeps what is sent before it is connected."""
-        if len(frames) > 1:
-            self.is_cut = True
-            for frame in frames[:-1]:
-                self._send(self._dealer, frame, DONTWAIT | MORE, False)
-        self._send(self._dealer, frames[-1], DONTWAIT, False)
-        self.is_cut = False
+        """Never blocks: libzmq keeps what is sent before it is connected. Where it has given up, `is_broken` tells."""
+        try:
+            if len(frames) > 1:
+                self.is_cut = True
+                for frame in frames[:-1]:
+                    self._send(self._dealer, frame, DONTWAIT | MORE, False)
+            self._send(self._dealer, frames[-1], DONTWAIT, False)
+            self.is_cut = False
+        except zmq.Again:  # after a refused handshake there is no connection any more, nor another try
+            self.is_broken = True
+            self.look()
 
     def receive(self) -> list[zmq.Frame] | None:
         """The next message, if there is one."""

@@ -19,6 +19,9 @@ import zmq
 from attacker.zmtp import COMMAND, MORE, Link, frame, greeting, ready
 from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
+from pool.client.context import shared
+from pool.client.peer import Peer
+from pool.client.sources import Sources
 from pool.keys import make_pair, read_pair, read_public
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
@@ -351,3 +354,19 @@ def test_a_stranger_who_knows_the_pool_s_key_is_counted_and_no_more(pool: KeyedP
             client.run("echo", 1.0)
     assert refused(pool.process, "its key may not enter") >= before + 20
     assert pool.process.text().count("its key may not enter") <= 1
+
+
+def test_what_is_sent_after_the_handshake_was_refused_is_told_as_refused(pool: KeyedPool, tmp_path: Path) -> None:
+    """libzmq has ended the connection by then, and takes no message any more."""
+    _, secret = make_pair(tmp_path, "mallory")
+    peer = Peer.of(pool.endpoint, 1.0, 1.0, secret, pool.server_key)
+    with (
+        shared() as context,
+        contextlib.closing(Sources()) as sources,
+        contextlib.closing(context.channel(peer.endpoint, sources, peer.keys)) as channel,
+    ):
+        eventually(lambda: not zmq.zmq_poll([(channel._dealer, int(zmq.POLLOUT))], 0))
+        channel.send([b"one", b"two"])
+        assert channel.is_broken
+        assert channel.look(), "who is about to wait hears of it"
+        assert isinstance(channel.refusal, errors.NotAllowed)
