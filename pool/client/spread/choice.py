@@ -167,9 +167,9 @@ class Choice:
             return pools[0] if pools else None
         first = int(self._random() * count)
         best, best_s = pools[first], pools[first].expected_s(now)
-        stride = 1 if count <= DRAWN else 1 + int(self._random() * (count - 1) / (DRAWN - 1))
+        step = 1 if count <= DRAWN else 1 + int(self._random() * (count - 1) / (DRAWN - 1))
         for turn in range(1, min(DRAWN, count)):
-            other = pools[(first + turn * stride) % count]
+            other = pools[(first + turn * step) % count]
             seconds = other.expected_s(now)
             idle = not (best.mine or best.others or other.mine or other.others)
             if seconds * (ALIKE if idle else 1.0) < best_s:
