@@ -77,8 +77,8 @@ class Catalogues:
 class Models:
     """`all`: each once, as the pool tells it that serves it. `by_pool`: as each pool tells them.
 
-    A pool that gives no answer has those that it told last, none of them with a READY slot. `unknown`: pools that have
-    never told theirs.
+    A pool that gives no answer has those that it told last, none of them in a slot. `unknown`: pools that have never
+    told theirs.
     """
 
     all: Sequence[Model]
@@ -127,7 +127,7 @@ class Catalogue:
         known = answered(told)
         self._last = {pool: self._last[pool] for pool in told if pool in self._last} | known
         by_pool = {
-            pool: models if pool in known else [replace(each, ready_slots=()) for each in models]
+            pool: models if pool in known else [replace(each, slots=(), ready_slots=()) for each in models]
             for pool, models in self._last.items()
         }
         return Models.of(by_pool, [pool for pool in told if pool not in by_pool])

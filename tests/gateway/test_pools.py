@@ -216,7 +216,7 @@ def test_what_a_pool_had_is_known_while_it_is_away(monkeypatch: pytest.MonkeyPat
     door = Door(client, monkeypatch)
     assert door.index() == {("m", "1"): "READY", ("n", "1"): "READY"}
     client.each["b"] = AWAY
-    assert door.index()["n", "1"] == "LOADING"
+    assert door.index()["n", "1"] == "UNAVAILABLE"
     assert door.ask("/v2/models/n")[0] == 200
     assert door.ask("/v2/models/n/ready")[0] == 503
     assert door.states("/v1/models/n") == {"1": ("START", "no pool answers at b")}

@@ -146,7 +146,9 @@ class Spread:
         now = time.monotonic()
         self._begin(now)
         first_s = max(peer.connect_timeout_s for peer in self.peers.values())
-        return Survey(what, now + first_s, now + within_s).answers(lambda: self._members)
+        found = Survey(what, now + first_s, now + within_s).answers(lambda: self._members)
+        self.wake()  # a pool that is found to be silent gets no further job
+        return found
 
     def _next(self, request: Request, now: float, tried: Sequence[Pool]) -> Connection | None:
         """Where a job goes now, if there is a pool for it."""
