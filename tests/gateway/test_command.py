@@ -47,7 +47,7 @@ def url_of(log: Path, process: "subprocess.Popen[bytes]") -> str:
         return "ready:" in log.read_text()
 
     eventually(is_ready, END_S, log.read_text)
-    match = re.search(r"ready: (http://127\.0\.0\.1:\d+) answers for the pool \S+$", log.read_text(), re.M)
+    match = re.search(r"ready: (http://127\.0\.0\.1:\d+) answers for the pools? .+$", log.read_text(), re.M)
     assert match, log.read_text()
     return match[1]
 
