@@ -16,12 +16,11 @@ from pool import Client, logs
 from pool.cli.failure import CommandFailed
 from pool.cli.group import Group
 from pool.cli.options import endpoints_option, gateway_config_option, log_options
+from pool.cli.pools import are_several, named
 from pool.cli.start import failed, settings_of
-from pool.client.discovery import address_in
-from pool.client.peer import addresses
 from pool.clock import Alarms
 from pool.config import tokens_path, with_gateway
-from pool.endpoint import DEFAULT_NAME, ENDPOINT_VARIABLE
+from pool.endpoint import DEFAULT_NAME
 from pool.errors import InvalidConfig
 from pool.kept import WrongTokens, add_token
 from pool.logs import about
@@ -102,8 +101,8 @@ def _serve(config: Path | None, endpoints: tuple[str, ...], given: dict[str, obj
     assert told is not None  # it was made just now
     if missing := not_installed():
         raise InvalidConfig(missing)
-    pools = [each or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_NAME for each in addresses(told.endpoints or None)]
-    if address_in(*pools) is None:
+    pools = named(told.endpoints) or [DEFAULT_NAME]
+    if len(pools) > 1 or not are_several(pools):  # a cluster is sought by those who serve
         Client(pools).close()  # what is wrong with one of them is told before anybody can connect
     listener = listen(told.listen)
     if told.processes > 1:
@@ -115,8 +114,8 @@ def _serve(config: Path | None, endpoints: tuple[str, ...], given: dict[str, obj
 
 def _tell_ready(url: str, pools: Sequence[str]) -> None:
     names = ", ".join(pools)
-    whose = f"the pool {names}" if len(pools) == 1 and address_in(*pools) is None else f"the pools {names}"
-    log.info("ready: %s answers for %s", url, whose, extra=about("gateway_ready", url=url, endpoint=names))
+    whose = "the pools" if are_several(pools) else "the pool"
+    log.info("ready: %s answers for %s %s", url, whose, names, extra=about("gateway_ready", url=url, endpoint=names))
 
 
 def _serve_alone(settings: GatewaySettings, listener: socket.socket, pools: Sequence[str]) -> None:

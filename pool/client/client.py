@@ -375,8 +375,10 @@ class Client(Replicas):
         if self._spread is None:
             return super().models()
         told = self._of_each("models", ASK_TIMEOUT_S)
-        if all(isinstance(each, PoolError) for each in told.values()):
-            raise next(iter(told.values()), PoolUnreachable(CLOSED))
+        failed = [each for each in told.values() if isinstance(each, PoolError)]
+        if len(failed) == len(told):
+            away = PoolUnreachable("; ".join(map(str, failed)) or CLOSED)
+            raise next((each for each in failed if not isinstance(each, PoolUnreachable)), away)
         found: dict[str, Model] = {}
         for models in told.values():
             for model in () if isinstance(models, PoolError) else models:

@@ -18,8 +18,8 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.http import InferenceServerClient, InferInput
 
+from gateway.foreground import foreground, url_of
 from gateway.running import Gateway, gateway
-from gateway.test_command import foreground, url_of
 from support.pool_process import PoolProcess, stub_config
 from support.processes import eventually, freeze
 

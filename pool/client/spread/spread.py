@@ -77,7 +77,7 @@ class Spread:
         if request.device is not None:
             raise InvalidInput(
                 f"device {request.device!r:.80}: a device belongs to one pool, and this client has"
-                f" {len(self.peers)}; submit the job with one of `client.pools`"
+                f" {len(self.peers)}; submit the job with one of `client.pools`, or give one --endpoint"
             )
         self._used = now = time.monotonic()
         if not self._members:
