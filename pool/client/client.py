@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pool.client.spread import Spread
     from pool.wire.records import Model, Placement
 
-from pool.client.discovery import Discovery, address_in
+from pool.client.discovery import address_in
+from pool.client.following import Following
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer, addresses
 from pool.client.placement import report_of
@@ -113,13 +114,13 @@ class Client(Replicas):
         keys = {each: self._keys if alone or str(each).startswith("tcp://") else () for each in given}
         return [Peer.of(each, *self._timeouts, *keys[each]) for each in given]
 
-    def _discover(self, endpoint: str | Sequence[str] | None) -> Discovery | None:
+    def _discover(self, endpoint: str | Sequence[str] | None) -> Following | None:
         """The pools of a Ray cluster, if one is given."""
         address = address_in(*addresses(os.environ.get(ENDPOINT_VARIABLE) if endpoint is None else endpoint))
         if address is None:
             return None
         follow = weakref.WeakMethod(self._follow)
-        return Discovery(address, lambda pools: (found := follow()) and found(pools))
+        return Following(address, lambda pools: (found := follow()) and found(pools))
 
     def _follow(self, pools: Mapping[str, str]) -> None:
         if hasattr(self, "_spread"):
@@ -450,7 +451,7 @@ class Client(Replicas):
         connection: Connection | None = getattr(self, "_connection", None)  # None too where `__init__` raised
         if connection is not None:
             connection.release()
-        discovery: Discovery | None = getattr(self, "_discovery", None)
+        discovery: Following | None = getattr(self, "_discovery", None)
         if discovery is not None:
             discovery.release()
         spread: Spread | None = getattr(self, "_spread", None)

@@ -1,11 +1,16 @@
 """One gateway process at work: what is asked of it until it is told to stop."""
 
 import asyncio
+import logging
 import resource
 import socket
 import ssl
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
+from pool.errors import PoolUnreachable
 from pool.gateway.accounts import Accounts
 from pool.gateway.app import Application, Spoken
 from pool.gateway.callers import Callers
@@ -19,7 +24,10 @@ from pool.wire.gateway import GatewaySettings
 
 __all__ = ["serve"]
 
+log = logging.getLogger("pool.gateway")
+
 SPARE_DESCRIPTORS = 64  # beside the connections: the pool's sockets and segments, the log, threads
+AGAIN_S = 1.0
 BODIES = 16  # of the largest size at one time
 
 
@@ -38,7 +46,9 @@ async def serve(
     limits = _limits(settings)
     _make_room(limits.connections)
     accounts = Accounts(settings, accounts_fd)
-    callers = Callers(settings, accounts)
+    callers = await _callers(settings, accounts, stops)
+    if callers is None:
+        return
     requests = RequestCounts(counts_fd)
     protocols = _protocols(settings, requests)
     application = Application(callers, _hosts(settings), protocols, limits, accounts.bodies, requests.count)
@@ -50,6 +60,35 @@ async def serve(
         await server.close()
     finally:
         await callers.close()
+
+
+async def _callers(settings: GatewaySettings, accounts: Accounts, stops: asyncio.Event) -> Callers | None:
+    """None: it was told to stop before. Who looks for a cluster waits for its first pool, and then begins anew."""
+    told = asyncio.ensure_future(stops.wait())
+    try:
+        while not stops.is_set():
+            made: Future[Callers] = Future()
+            # Nobody waits for this thread when the process ends.
+            threading.Thread(target=_make, args=(made, settings, accounts), name="pool-callers", daemon=True).start()
+            waited = asyncio.wrap_future(made)
+            either: set[asyncio.Future[Any]] = {waited, told}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if waited.done():
+                try:
+                    return waited.result()
+                except PoolUnreachable as error:
+                    log.warning("gateway: %s", error)
+                    await asyncio.wait({told}, timeout=AGAIN_S)
+    finally:
+        told.cancel()
+    return None
+
+
+def _make(made: "Future[Callers]", settings: GatewaySettings, accounts: Accounts) -> None:
+    try:
+        made.set_result(Callers(settings, accounts))
+    except Exception as error:
+        made.set_exception(error)
 
 
 def _protocols(settings: GatewaySettings, requests: RequestCounts) -> dict[str, Spoken]:

@@ -164,3 +164,29 @@ def test_a_unit_for_another_user_takes_his_tokens_and_nobody_elses(tmp_path: Pat
     done = run_command(None, "systemd", "print", "--as", "nobody", "--config", str(config))
     assert done.returncode == 2
     assert f"tokens belongs to uid {nobody - 1}; give a file that belongs to uid {nobody} or to root" in done.stderr
+
+
+def test_it_may_be_stopped_while_it_looks_for_a_cluster(tmp_path: Path) -> None:
+    """There is none, and the look for it takes a minute."""
+    options = "--listen", "127.0.0.1:0", "--endpoint", "pool+ray://127.0.0.1:1"
+    with foreground(tmp_path, *options) as (process, log):
+        eventually(lambda: children(process.pid) != [], END_S, log.read_text)
+        process.terminate()
+        assert process.wait(END_S) == 0, log.read_text()
+        assert log.read_text().splitlines()[-1].endswith("gateway: stopped")
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "told"),
+    [
+        (("tcp://example.org:1", "ipc:///a"), "tcp://example.org:1"),
+        (("a b", "ipc:///a"), "'a b' is no endpoint"),
+        (("pool+ray://auto", "ipc:///a"), "stands for all pools of a cluster; give it alone"),
+    ],
+)
+def test_what_is_wrong_with_one_of_several_pools_is_told_at_once(endpoints: tuple[str, ...], told: str) -> None:
+    options = [text for each in endpoints for text in ("--endpoint", each)]
+    done = run_command(None, "gateway", "--listen", "127.0.0.1:0", *options)
+    assert done.returncode != 0
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
