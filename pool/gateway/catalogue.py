@@ -130,7 +130,10 @@ class Catalogue:
             pool: models if pool in known else [replace(each, slots=(), ready_slots=()) for each in models]
             for pool, models in self._last.items()
         }
-        return Models.of(by_pool, [pool for pool in told if pool not in by_pool])
+        unknown = [pool for pool in told if pool not in by_pool]
+        if len(by_pool) == 1:
+            return Models.of(by_pool, unknown)
+        return await asyncio.to_thread(Models.of, by_pool, unknown)  # of thousands it takes long enough to be noticed
 
     async def versions(self, name: str, version: int | str | None = None) -> Sequence[Model]:
         """A model, or its versions beside each other; with `version` that one.

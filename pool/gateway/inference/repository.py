@@ -35,7 +35,7 @@ async def change(what: str, name: str, request: Request, client: AsyncClient, ca
         await _check_all_there(catalogue)
         if what == "unload":
             await catalogue.versions(name)
-        pools = client.pools
+        pools = await asyncio.to_thread(lambda: client.pools)  # which waits for the clients of pools that have left
         _check(what, name, pools, await asyncio.gather(*(_changed(what, name, pool, len(pools)) for pool in pools)))
     finally:
         catalogue.forget()
