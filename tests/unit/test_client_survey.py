@@ -1,0 +1,115 @@
+"""One question to several pools: which are waited for, and what is told of the others. No pool and no socket."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from pool.client.spread import survey
+from pool.client.spread.member import Member
+from pool.client.spread.survey import Survey
+from pool.client.wait import Wait
+from pool.errors import PoolError, PoolUnreachable
+
+LONG_S = 60.0  # no test waits for so long
+
+
+class Pool:
+    """Of a member, and its connection. `answers`: at once; None: not before somebody says so."""
+
+    def __init__(
+        self, *answers: bytes | PoolError, is_there: bool = True, silent_s: float = 0.0, was_there: bool = True
+    ) -> None:
+        self.has_pool = is_there
+        self.was_there = was_there
+        self.away_since = time.monotonic()
+        self.silent_s = silent_s
+        self.open: dict[int, Wait] = {}
+        self.asked = threading.Event()
+        self._answers = answers
+
+    @property
+    def connection(self) -> "Pool":
+        return self
+
+    def pose(self, wait: Wait, what: str, about: str) -> int:
+        assert (what, about) == ("status", "")
+        self.open[1] = wait
+        for answer in self._answers:
+            self.answer(answer)
+        self.asked.set()
+        return 1
+
+    def answer(self, answer: bytes | PoolError) -> None:
+        self.open[1].finish(answer if isinstance(answer, PoolError) else (answer,))
+
+    def forget(self, number: int) -> None:
+        del self.open[number]
+
+    def unanswered_s(self, _now: float) -> float:
+        return self.silent_s
+
+
+def told(first_s: float = LONG_S, within_s: float = LONG_S, **pools: Pool) -> dict[str, Any]:
+    """What each says; the kind of error instead."""
+    now = time.monotonic()
+    members = cast(Callable[[], Mapping[str, Member]], lambda: pools)
+    found = Survey("status", now + first_s, now + within_s).answers(members)
+    assert not any(pool.open for pool in pools.values()), "no question is left behind"
+    return {key: type(each) if isinstance(each, PoolError) else each for key, each in found.items()}
+
+
+def test_all_are_asked_and_each_answer_is_told() -> None:
+    assert told(a=Pool(b"1"), b=Pool(b"2")) == {"a": b"1", "b": b"2"}
+
+
+def test_a_pool_that_is_away_is_not_waited_for() -> None:
+    assert told(a=Pool(b"1"), b=Pool(is_there=False)) == {"a": b"1", "b": PoolUnreachable}
+
+
+def test_a_silent_pool_is_not_waited_for_while_another_answers() -> None:
+    assert told(a=Pool(b"1"), b=Pool(silent_s=2.0)) == {"a": b"1", "b": PoolUnreachable}
+    assert told(within_s=0.1, a=Pool(silent_s=2.0)) == {"a": PoolUnreachable}
+
+
+def test_a_silent_pool_is_waited_for_where_the_others_are_lost() -> None:
+    slow = Pool(silent_s=2.0)
+    threading.Thread(target=lambda: slow.asked.wait(10) and (time.sleep(0.1), slow.answer(b"2"))).start()
+    assert told(a=Pool(PoolUnreachable("lost")), b=slow) == {"a": PoolUnreachable, "b": b"2"}
+
+
+def test_a_slow_pool_is_waited_for_until_the_time_is_over() -> None:
+    slow = Pool()
+    threading.Thread(target=lambda: slow.asked.wait(10) and slow.answer(b"2")).start()
+    assert told(a=Pool(b"1"), b=slow) == {"a": b"1", "b": b"2"}
+    assert told(within_s=0.1, a=Pool(b"1"), b=Pool()) == {"a": b"1", "b": PoolUnreachable}
+
+
+def test_the_first_pool_is_waited_for_and_one_that_is_new() -> None:
+    def comes(pool: Pool) -> Pool:
+        threading.Timer(0.1, lambda: setattr(pool, "has_pool", True)).start()
+        return pool
+
+    assert told(a=comes(Pool(b"1", is_there=False)), b=Pool(is_there=False)) == {"a": b"1", "b": PoolUnreachable}
+    new = comes(Pool(b"2", is_there=False, was_there=False))
+    assert told(a=Pool(b"1"), b=new) == {"a": b"1", "b": b"2"}
+    assert told(first_s=0.1, a=Pool(is_there=False)) == {"a": PoolUnreachable}
+
+
+def test_a_new_pool_is_not_waited_for_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "FIRST_S", 0.05)
+    assert told(a=Pool(b"1"), b=Pool(is_there=False, was_there=False)) == {"a": b"1", "b": PoolUnreachable}
+
+
+def test_pools_that_leave_meanwhile_are_not_told() -> None:
+    pools = {"a": Pool(b"1"), "b": Pool()}
+
+    def members() -> Mapping[str, Any]:
+        found = {**pools}
+        pools.pop("b", None)
+        return found
+
+    now = time.monotonic()
+    assert Survey("status", now + LONG_S, now + LONG_S).answers(members) == {"a": b"1"}
