@@ -2,8 +2,12 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -186,6 +190,40 @@ client.run("echo", row)
 client.close()
 """
     assert cluster.python(script, cluster.url).split() == ["7"]
+
+
+def test_a_gateway_serves_the_pools_of_the_cluster_as_they_come_and_go(cluster: LocalCluster, tmp_path: Path) -> None:
+    argv = [sys.executable, "-P", "-m", "pool", "gateway", "--listen", "127.0.0.1:0", "--endpoint", cluster.url]
+    log = tmp_path / "log"
+    with log.open("wb") as file, subprocess.Popen(argv, cwd=tmp_path, stderr=file) as process:
+        try:
+            eventually(lambda: "ready: " in log.read_text(), READY_S, log.read_text)
+            assert f"answers for the pools {cluster.url}" in log.read_text()
+            url = re.search(r"ready: (\S+) answers", log.read_text())
+            assert url
+
+            def ask(path: str, body: object = None) -> str:
+                data = None if body is None else json.dumps(body).encode()
+                with urllib.request.urlopen(f"{url[1]}{path}", data, timeout=30) as answer:
+                    return str(answer.read().decode())
+
+            def up() -> set[str]:
+                return set(re.findall(r'^pool_up\{pool="(p-\w+)"\} 1.0$', ask("/metrics"), re.M))
+
+            eventually(lambda: len(up()) == 2, READY_S, up)
+            assert ask("/v1/models/echo:predict", {"instances": [1.5, 2.5]}) == '{"predictions":[1.5,2.5]}'
+            node = cluster.add()
+            eventually(lambda: len(up()) == 3, READY_S, up)
+            cluster.kill(node)
+            eventually(lambda: len(up()) == 2, READY_S, up)
+            assert ask("/v1/models/echo:predict", {"instances": [1.5, 2.5]}) == '{"predictions":[1.5,2.5]}'
+            looks = [pid for pid in descendants(process.pid) if "pool.cluster" in command(pid)]
+            assert len(looks) == 1
+            process.terminate()
+            assert process.wait(30) == 0, log.read_text()
+            assert not alive(looks[0])
+        finally:
+            process.kill()
 
 
 def test_clients_follow_a_machine_that_joins_and_one_that_leaves(cluster: LocalCluster) -> None:

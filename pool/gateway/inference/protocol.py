@@ -102,7 +102,7 @@ async def _metrics(catalogue: Catalogue) -> Collection[Metrics]:
 
 
 def _why_not_ready(statuses: Mapping[str, Status | PoolError]) -> str:
-    """ "" if one pool can serve. Raises `PoolError` where none answers."""
+    """An empty text if one pool can serve. Raises `PoolError` where none answers."""
     whys = {pool: why_not_ready(status, None) for pool, status in answered(statuses).items()}
     return "" if "" in whys.values() else "; ".join(f"{pool}: {why}" if pool else why for pool, why in whys.items())
 
