@@ -11,7 +11,7 @@ from pool.client.spread import survey
 from pool.client.spread.member import Member
 from pool.client.spread.survey import Survey
 from pool.client.wait import Wait
-from pool.errors import PoolError, PoolUnreachable
+from pool.errors import NotAllowed, PoolError, PoolUnreachable
 
 LONG_S = 60.0  # no test waits for so long
 
@@ -26,6 +26,7 @@ class Pool:
         self.was_there = was_there
         self.away_since = time.monotonic()
         self.silent_s = silent_s
+        self.trouble: PoolError | None = None
         self.open: dict[int, Wait] = {}
         self.asked = threading.Event()
         self._answers = answers
@@ -67,6 +68,12 @@ def test_all_are_asked_and_each_answer_is_told() -> None:
 
 def test_a_pool_that_is_away_is_not_waited_for() -> None:
     assert told(a=Pool(b"1"), b=Pool(is_there=False)) == {"a": b"1", "b": PoolUnreachable}
+
+
+def test_why_a_pool_is_away_is_told() -> None:
+    away = Pool(is_there=False)
+    away.trouble = NotAllowed("it does not let this key in")
+    assert told(a=Pool(b"1"), b=away) == {"a": b"1", "b": NotAllowed}
 
 
 def test_a_silent_pool_is_not_waited_for_while_another_answers() -> None:

@@ -59,6 +59,8 @@ class Member:
         self.connection: Connection | None = None
         self.away_since = now
         self.was_there = False
+        self.trouble: PoolError | None = None
+        """How its last connection has ended, while it is away."""
         self._spread = spread
         # A connection looks for its pool once: what it holds goes to another pool if this one is lost.
         self._peer = replace(peer, reconnect_timeout_s=0.0)
@@ -133,6 +135,8 @@ class Member:
 
     def lose(self, now: float) -> None:
         """Its connection has ended."""
+        if self.connection is not None:
+            self.trouble = self.connection.driver.over
         if self._there_since:
             self._pause_s = FIRST_PAUSE_S if now - self._there_since >= STEADY_S else self._longer()
             self.was_there, self.away_since, self._there_since = True, now, 0.0
@@ -148,6 +152,7 @@ class Member:
 
     def arrive(self, now: float) -> None:
         """It serves."""
+        self.trouble = None
         self._there_since = self._there_since or now
 
     # --- what it offers -----------------------------------------------------------------------------------------

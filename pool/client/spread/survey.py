@@ -48,7 +48,7 @@ class Survey:
                 there = {**members()}
                 self._ask(there)
                 if now >= self._until or not any(self._waits_for(key, there[key], now) for key in there):
-                    return {key: self._outcome(key) for key in there}
+                    return {key: self._outcome(key, member) for key, member in there.items()}
                 self._bell.sleep(min(LOOK_S, self._until - now))
         finally:
             for question in self._asked.values():
@@ -70,10 +70,10 @@ class Survey:
         others = any(each.is_over and not isinstance(each.outcome, PoolError) for each in self._asked.values())
         return not others or question.connection.unanswered_s(now) < SILENT_S
 
-    def _outcome(self, key: str) -> bytes | PoolError:
+    def _outcome(self, key: str, member: Member) -> bytes | PoolError:
         question = self._asked.get(key)
         if question is None:
-            return PoolUnreachable(f"no pool answers at {key}")
+            return member.trouble or PoolUnreachable(f"no pool answers at {key}")
         if question.outcome is None:
             return PoolUnreachable(f"the pool at {key} has not answered {self._what!r} in time")
         if isinstance(question.outcome, PoolError):
