@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from pool import Client
 from pool.client.spread import survey
 from pool.client.spread.member import Member
 from pool.client.spread.survey import Survey
 from pool.client.wait import Wait
-from pool.errors import NotAllowed, PoolError, PoolUnreachable
+from pool.errors import Incompatible, NotAllowed, PoolError, PoolUnreachable
+from pool.wire.codec import packed
 
 LONG_S = 60.0  # no test waits for so long
 
@@ -120,3 +122,24 @@ def test_pools_that_leave_meanwhile_are_not_told() -> None:
 
     now = time.monotonic()
     assert Survey("status", now + LONG_S, now + LONG_S).answers(members) == {"a": b"1"}
+
+
+def test_each_answer_is_told_by_what_the_caller_calls_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere")
+    with Client(["lab", "ipc:///nowhere/b.sock", "ipc:///nowhere/c.sock"]) as client:
+        assert client._spread is not None
+        away = PoolUnreachable("no pool answers")
+        answers = {"ipc:///nowhere/pool/lab.sock": packed(()), "ipc:///nowhere/b.sock": b"what a pool never says"}
+        monkeypatch.setattr(client._spread, "answers", lambda *_: {**answers, "ipc:///nowhere/c.sock": away})
+        found = client._of_each("models", 1.0)
+        assert list(found) == ["lab", "ipc:///nowhere/b.sock", "ipc:///nowhere/c.sock"]
+        assert found["lab"] == ()
+        assert isinstance(found["ipc:///nowhere/b.sock"], Incompatible)
+        assert found["ipc:///nowhere/c.sock"] is away
+        assert client.models() == ()
+
+
+def test_a_lone_pool_has_no_name() -> None:
+    with Client("ipc:///nowhere/a.sock", connect_timeout=0.0) as client:
+        [(name, answer)] = client._of_each("status", 1.0).items()
+        assert (name, type(answer)) == ("", PoolUnreachable)
