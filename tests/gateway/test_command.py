@@ -18,6 +18,8 @@ from support.commands import run_command
 from support.pool_process import PoolProcess
 from support.processes import alive, children, eventually
 
+pytestmark = pytest.mark.gateway
+
 END_S = 30.0
 
 
