@@ -26,6 +26,7 @@ from pool.errors import InvalidConfig, PoolError
 from pool.wire.texts import is_utf8
 
 __all__ = [
+    "CLUSTER_SCHEME",
     "DEFAULT_NAME",
     "ENDPOINT_VARIABLE",
     "NAME",
@@ -51,6 +52,7 @@ WORKERS_SUFFIX = ".workers"
 MEMORY_SUFFIX = ".memory"  # of the socket on which memory is lent
 MAX_PATH_BYTES = 107
 ENDPOINT_VARIABLE = "POOL_ENDPOINT"  # of a client's environment: its pool, where the caller names none
+CLUSTER_SCHEME = "pool+ray://"  # of all pools of a Ray cluster; `ray://` is that of Ray's own client
 DEFAULT_NAME = "pool"
 NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 SERVICES = Path("/run")  # only root makes folders here

@@ -29,7 +29,7 @@ Run = Callable[[Load, Show], Point]
 
 
 @contextmanager
-def connected(client: Client, clients: int, endpoint: str | None, job: BenchJob) -> Iterator[Run]:
+def connected(client: Client, clients: int, endpoints: list[str] | None, job: BenchJob) -> Iterator[Run]:
     """Begins when its processes are connected, and ends them. One client is this process. Raises `NotMeasured`."""
     if clients == 1:
         yield partial(_run_here, client, job)
@@ -39,7 +39,7 @@ def connected(client: Client, clients: int, endpoint: str | None, job: BenchJob)
         made = (Child(f"client {number} of {clients}", ["pool.bench.sender"], told) for number in range(clients))
         children = [stack.enter_context(child) for child in made]
         for child in children:
-            child.ask({"endpoint": endpoint, "job": job.packed()}, START_S)
+            child.ask({"endpoints": endpoints, "job": job.packed()}, START_S)
         yield partial(_run_in, children, told)
 
 

@@ -39,7 +39,7 @@ def _serve(line: Line, orders: Told) -> None:
     if not first:
         return
     job = BenchJob.unpacked(first["job"])
-    with Client(first["endpoint"], reconnect_timeout=0.0) as client:
+    with Client(first["endpoints"], reconnect_timeout=0.0) as client:
         client.models()  # connected before the time is taken
         line.tell({"ready": True})
 

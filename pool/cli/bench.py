@@ -14,7 +14,8 @@ from click.core import ParameterSource
 from pool import Client
 from pool.cli.group import Group
 from pool.cli.names import ModelName
-from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
+from pool.cli.options import as_json, endpoints_option, input_option, print_json, signature_option
+from pool.cli.pools import one_pool
 from pool.errors import InvalidState
 from pool.terminal import plain_console, show
 
@@ -165,7 +166,7 @@ _warmup_options = _options(
 _output_options = _options(
     click.option("--csv", help="Write one line for each step, with its stages, for other programs.", **_FILE),
     as_json,
-    endpoint_option,
+    endpoints_option,
     click.pass_context,
 )
 _count = Amounts("n", *_IN_FLIGHT, whole=True)
@@ -186,6 +187,8 @@ _uniform_option = click.option(
 @click.group(cls=_Kinds, context_settings=_WIDE)
 def bench() -> None:
     """Submit jobs of a model and report throughput, latency, and where the time went.
+
+    Of several pools, one client spreads the jobs over all of them.
 
     The inputs come from --input (see `pool submit --help`) or --input-data. Without either, they are random values
     that fit the signature. Ctrl-C ends a run early and reports what was measured.
@@ -271,6 +274,7 @@ def compare(ctx: click.Context, /, **given: Any) -> None:
     A separate process loads MODEL. It runs plain Session.run and a prepared callable, in turns with the pool.
     """
     _check(ctx, given)
+    one_pool(given["endpoints"])
     from pool.bench import compare as taken_in_turns
 
     with _ready(given) as (client, run, job):
@@ -340,10 +344,11 @@ def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Run, BenchJob]]":
     """What the options ask for, after one job that has shown that the pool takes it."""
     from pool.bench import connected
 
-    with Client(given["endpoint"], reconnect_timeout=0.0) as client:
+    endpoints = list(given["endpoints"]) or None
+    with Client(endpoints, reconnect_timeout=0.0) as client:
         job = _job(client, given)
         job.try_once(client)
-        with connected(client, given["clients"], given["endpoint"], job) as run:
+        with connected(client, given["clients"], endpoints, job) as run:
             yield client, run, job
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import click
 from rich.table import Table
@@ -10,7 +11,8 @@ from rich.text import Text
 from pool import Client
 from pool.cli.cluster import ClusterCommand
 from pool.cli.explain_slot import deaths_table, show_slot
-from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
+from pool.cli.options import IMPATIENT, as_json, endpoints_option
+from pool.cli.pools import show_each
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
 from pool.terminal import Column, count_of, show, size, styled_state, table
 from pool.wire.records import JobHistory, JobSummary, Recent, SlotHistory
@@ -18,30 +20,36 @@ from pool.wire.texts import printable
 
 __all__ = ["explain"]
 
+Told: TypeAlias = JobHistory | SlotHistory | Recent
+
 
 @click.command(cls=ClusterCommand, context_settings={"max_content_width": 100})
 @click.argument("what", metavar="[JOB | worker N | slot:N]", nargs=-1)
 @as_json
-@endpoint_option
-def explain(what: tuple[str, ...], as_json: bool, endpoint: str | None) -> None:
+@endpoints_option
+def explain(what: tuple[str, ...], as_json: bool, endpoints: tuple[str, ...]) -> None:
     """Show what happened to JOB, or why the last worker of a slot died.
 
     For a job: where it waited, ran and failed, and where its time went. For a slot: what its worker ran, where it hung
     or crashed, and its last output. Without an argument: the recent jobs and deaths.
 
     The pool numbers jobs itself: `pool submit --timeline` prints the number, and `future.timeline.job` has it. It
-    remembers about the last thousand jobs. Crash reports of workers are kept in the state folder, too.
+    remembers about the last thousand jobs. Crash reports of workers are kept in the state folder, too. Of several
+    pools, each is asked.
     """
     job, slot = _asked(" ".join(what))
-    found: JobHistory | SlotHistory | Recent
-    with Client(endpoint, **IMPATIENT) as client:
+
+    def ask(client: Client) -> Told:
         if slot is not None:
-            found = client.explain(slot=slot)
-        else:
-            found = client.explain() if job is None else client.explain(job)
-    if as_json:
-        print_json(found.to_dict())
-    elif isinstance(found, SlotHistory):
+            return client.explain(slot=slot)
+        return client.explain() if job is None else client.explain(job)
+
+    with Client(endpoints or None, **IMPATIENT) as client:
+        show_each(client, ask, _show, (lambda found: found.to_dict()) if as_json else None)
+
+
+def _show(found: Told) -> None:
+    if isinstance(found, SlotHistory):
         show_slot(found)
     elif isinstance(found, Recent):
         show(_list(found.jobs) if found.jobs else "no job yet")

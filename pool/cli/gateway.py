@@ -5,16 +5,18 @@ import os
 import socket
 import sys
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from pool import logs
+from pool import Client, logs
 from pool.cli.failure import CommandFailed
 from pool.cli.group import Group
-from pool.cli.options import endpoint_option, gateway_config_option, log_options
+from pool.cli.options import endpoints_option, gateway_config_option, log_options
+from pool.cli.pools import are_several, named
 from pool.cli.start import failed, settings_of
 from pool.clock import Alarms
 from pool.config import tokens_path, with_gateway
@@ -36,7 +38,7 @@ END_S = 1.0  # for processes that were told to end before
 
 @click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @gateway_config_option
-@endpoint_option
+@endpoints_option
 @click.option("--listen", metavar="ADDRESS:PORT", help="Where to listen. Default: 127.0.0.1:8000.")
 @click.option("--processes", type=click.IntRange(1), metavar="N", help="How many processes share the socket.")
 @click.option("--tokens", metavar="FILE", help="The tokens of those who may come; `pool gateway token` makes one.")
@@ -46,7 +48,7 @@ END_S = 1.0  # for processes that were told to end before
 def gateway(
     context: click.Context,
     config: Path | None,
-    endpoint: str | None,
+    endpoints: tuple[str, ...],
     listen: str | None,
     processes: int | None,
     tokens: str | None,
@@ -54,9 +56,10 @@ def gateway(
     log_level: int,
     log_format: str,
 ) -> None:
-    """Serve HTTP for a pool that runs, until Ctrl-C or SIGTERM.
+    """Serve HTTP for a pool that runs, or for several, until Ctrl-C or SIGTERM.
 
-    The pool need not have started yet. The options win over [gateway] of the configuration. A pool whose configuration
+    Repeat --endpoint to spread the jobs over several pools. pool+ray://ADDRESS stands for all pools of a Ray cluster.
+    The pools need not have started yet. The options win over [gateway] of the configuration. A pool whose configuration
     has [gateway] starts its own gateway, and needs no second one.
     """
     if context.invoked_subcommand is not None:
@@ -64,7 +67,7 @@ def gateway(
     given = {"listen": listen, "processes": processes, "tokens": tokens, "insecure": insecure}
     with logs.to_stderr(log_format == "json", log_level, os.environ) as for_programs:
         try:
-            _serve(config, endpoint, {key: value for key, value in given.items() if value is not None})
+            _serve(config, endpoints, {key: value for key, value in given.items() if value is not None})
         except Exception as error:
             if not for_programs:
                 raise
@@ -91,39 +94,44 @@ def token(name: str, tokens: Path | None, config: Path | None) -> None:
     click.echo(f"{path} has the digest of this token; `pool reload` makes it valid", err=True)
 
 
-def _serve(config: Path | None, endpoint: str | None, given: dict[str, object]) -> None:
+def _serve(config: Path | None, endpoints: tuple[str, ...], given: dict[str, object]) -> None:
     settings = with_gateway(settings_of(config), given, "pool gateway", Path.cwd())
-    told = settings.gateway_message(endpoint or settings.pool.endpoint)
+    own = settings.pool.endpoint
+    told = settings.gateway_message(*(endpoints or ((own,) if own else ())))
     assert told is not None  # it was made just now
     if missing := not_installed():
         raise InvalidConfig(missing)
+    pools = named(told.endpoints) or [DEFAULT_NAME]
+    if len(pools) > 1 or not are_several(pools):  # a cluster is sought by those who serve
+        Client(pools).close()  # what is wrong with one of them is told before anybody can connect
     listener = listen(told.listen)
     if told.processes > 1:
-        _serve_together(told, listener)
+        _serve_together(told, listener, pools)
     else:
-        _serve_alone(told, listener)
+        _serve_alone(told, listener, pools)
     log.info("gateway: stopped", extra=about("stopped"))
 
 
-def _tell_ready(url: str, endpoint: str | None) -> None:
-    pool = endpoint or os.environ.get("POOL_ENDPOINT") or DEFAULT_NAME
-    log.info("ready: %s answers for the pool %s", url, pool, extra=about("gateway_ready", url=url, endpoint=pool))
+def _tell_ready(url: str, pools: Sequence[str]) -> None:
+    names = ", ".join(pools)
+    whose = "the pools" if are_several(pools) else "the pool"
+    log.info("ready: %s answers for %s %s", url, whose, names, extra=about("gateway_ready", url=url, endpoint=names))
 
 
-def _serve_alone(settings: GatewaySettings, listener: socket.socket) -> None:
+def _serve_alone(settings: GatewaySettings, listener: socket.socket, pools: Sequence[str]) -> None:
     """In this process."""
     from pool.gateway.main import run  # with uvloop, which `pool gateway token` does not need
 
     told = replace(settings, listen=address_of(listener))
-    run(told, listener, on_serving=lambda: _tell_ready(told.url, told.endpoint))
+    run(told, listener, on_serving=lambda: _tell_ready(told.url, pools))
 
 
-def _serve_together(settings: GatewaySettings, listener: socket.socket) -> None:
+def _serve_together(settings: GatewaySettings, listener: socket.socket, pools: Sequence[str]) -> None:
     """In processes that this one tends. A second signal ends them at once."""
     signals: deque[str] = deque()
     over: list[bool] = []
     with SignalPipe(signals) as pipe, closing(Loop(Watch(), Alarms())) as loop:
-        gateways = Gateways(settings, listener, os.environ, loop, lambda: _tell_ready(gateways.url, settings.endpoint))
+        gateways = Gateways(settings, listener, os.environ, loop, lambda: _tell_ready(gateways.url, pools))
 
         def heed() -> None:
             pipe.drain()

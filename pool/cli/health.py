@@ -5,7 +5,8 @@ import click
 from pool import Client
 from pool.cli.failure import CommandFailed
 from pool.cli.names import ModelName
-from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json, timeout_option
+from pool.cli.options import IMPATIENT, as_json, endpoints_option, timeout_option
+from pool.cli.pools import show_each
 from pool.cli.progress import progress
 from pool.terminal import count_of
 from pool.wire.readiness import slots_of, why_not_ready
@@ -20,41 +21,53 @@ model_option = click.option("--model", type=ModelName(), metavar="NAME", help="A
 
 @click.command()
 @model_option
-@endpoint_option
+@endpoints_option
 @as_json
-def health(model: str | None, endpoint: str | None, as_json: bool) -> None:
+def health(model: str | None, endpoints: tuple[str, ...], as_json: bool) -> None:
     """Say whether the pool can serve. Exit status 0 only if it can: a slot is READY, and the pool does not stop.
 
-    With --model: a slot with that model is READY.
+    With --model: a slot with that model is READY. Of several pools, one that can serve is enough.
     """
-    with Client(endpoint, **IMPATIENT) as client:
-        found = client.status()
-    _show(found, model, as_json)
+    with Client(endpoints or None, **IMPATIENT) as client:
+        _show(client, model, as_json)
 
 
 @click.command()
 @model_option
 @timeout_option
-@endpoint_option
+@endpoints_option
 @as_json
-def wait(model: str | None, timeout: float, endpoint: str | None, as_json: bool) -> None:
+def wait(model: str | None, timeout: float, endpoints: tuple[str, ...], as_json: bool) -> None:
     """Wait until the pool can serve, as `pool health` has it. The pool need not have started yet."""
-    with progress() as say, Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
-        client.wait_ready(model, timeout, on_wait=say)
-        found = client.status()
-    _show(found, model, as_json)
+    with Client(endpoints or None, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+        with progress() as say:
+            client.wait_ready(model, timeout, on_wait=say)
+        _show(client, model, as_json)
 
 
-def _show(found: Status, model: str | None, as_json: bool) -> None:
-    why = why_not_ready(found, model)
-    slots = slots_of(found, model)
-    ready = sum(slot.state == "READY" for slot in slots)
-    if as_json:
-        print_json({"serves": not why, "reason": why, "ready_slots": ready, "slots": len(slots)})
-        if why:
-            raise click.exceptions.Exit(1)
-    elif why:
-        raise CommandFailed(why)
-    else:
+def _show(client: Client, model: str | None, as_json: bool) -> None:
+    def ask(one: Client) -> Status:
+        found = one.status()
+        if (why := why_not_ready(found, model)) and not as_json:
+            raise CommandFailed(why)
+        return found
+
+    def show(found: Status) -> None:
         who = "the pool serves" if model is None else f"{model} is served"
-        click.echo(f"{who}: {ready} of {count_of(len(slots), 'slot')} READY")
+        click.echo(f"{who}: {_ready(found)} of {count_of(len(slots_of(found, model)), 'slot')} READY")
+
+    def values(found: Status) -> dict[str, object]:
+        why = why_not_ready(found, model)
+        return {
+            "serves": not why,
+            "reason": why,
+            "ready_slots": _ready(found),
+            "slots": len(slots_of(found, model)),
+        }
+
+    def _ready(found: Status) -> int:
+        return sum(slot.state == "READY" for slot in slots_of(found, model))
+
+    found = show_each(client, ask, show, values if as_json else None)
+    if all(why_not_ready(each, model) for each in found):
+        raise click.exceptions.Exit(1)

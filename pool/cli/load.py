@@ -4,7 +4,8 @@ import click
 
 from pool import Client
 from pool.cli.names import ModelName
-from pool.cli.options import as_json, endpoint_option, timeout_option
+from pool.cli.options import as_json, lone_endpoint_option, timeout_option
+from pool.cli.pools import one_pool
 from pool.cli.reload import await_rolling_update, show_changes
 
 __all__ = ["load", "unload"]
@@ -20,8 +21,8 @@ wait_option = click.option(
 @wait_option
 @timeout_option
 @as_json
-@endpoint_option
-def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpoint: str | None) -> None:
+@lone_endpoint_option
+def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpoints: tuple[str, ...]) -> None:
     """Add MODEL, read from PATH, to the running pool. Without PATH, MODEL is as the configuration file has it.
 
     The pool places it where there is room, and keeps the other models in place if it can. Each slot that gets MODEL
@@ -30,7 +31,7 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
 
     MODEL stays until the pool ends or you unload it. A reload keeps it, unless the file has a model of the same name.
     """
-    with Client(endpoint) as client:
+    with Client(one_pool(endpoints)) as client:
         show_changes(client.load(model, path, wait=False), as_json)
         if wait:
             await_rolling_update(client, timeout)
@@ -41,13 +42,13 @@ def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpo
 @wait_option
 @timeout_option
 @as_json
-@endpoint_option
-def unload(model: str, wait: bool, timeout: float, as_json: bool, endpoint: str | None) -> None:
+@lone_endpoint_option
+def unload(model: str, wait: bool, timeout: float, as_json: bool, endpoints: tuple[str, ...]) -> None:
     """Remove MODEL from the running pool and free its memory: its workers are replaced by workers without it.
 
     Running jobs are finished. A reload brings MODEL back if the file names it.
     """
-    with Client(endpoint) as client:
+    with Client(one_pool(endpoints)) as client:
         show_changes(client.unload(model), as_json)
         if wait:
             await_rolling_update(client, timeout)

@@ -5,7 +5,8 @@ from importlib.resources import files
 import click
 
 from pool import Client
-from pool.cli.options import IMPATIENT, endpoint_option
+from pool.cli.options import IMPATIENT, lone_endpoint_option
+from pool.cli.pools import one_pool
 from pool.errors import InvalidConfig
 
 __all__ = ["metrics"]
@@ -16,8 +17,8 @@ SHIPPED = {"dashboard": "grafana.json", "alerts": "alerts.yml"}
 @click.command()
 @click.option("--dashboard", "shipped", flag_value="dashboard", help="Print a dashboard for Grafana instead.")
 @click.option("--alerts", "shipped", flag_value="alerts", help="Print alert rules for Prometheus instead.")
-@endpoint_option
-def metrics(shipped: str | None, endpoint: str | None) -> None:
+@lone_endpoint_option
+def metrics(shipped: str | None, endpoints: tuple[str, ...]) -> None:
     """Print the pool's metrics in Prometheus' text format, without a gateway.
 
     A gateway tells the same at /metrics, and its requests. Write it to a file for node_exporter's textfile collector.
@@ -30,6 +31,6 @@ def metrics(shipped: str | None, endpoint: str | None) -> None:
         except ModuleNotFoundError as error:
             needs = "needs more than the client: pip install 'tf-worker-pool[gateway]'"
             raise InvalidConfig(f"`pool metrics` {needs} ({error})") from None
-        with Client(endpoint, **IMPATIENT) as client:
+        with Client(one_pool(endpoints), **IMPATIENT) as client:
             text = text_of(client.metrics())
     click.echo(text, nl=False)

@@ -5,7 +5,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pool import Client
-from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
+from pool.cli.options import IMPATIENT, as_json, endpoints_option, print_json
 from pool.terminal import new_table, show
 from pool.wire.entries import is_entry
 from pool.wire.readiness import left_out
@@ -16,11 +16,14 @@ __all__ = ["models"]
 
 
 @click.command()
-@endpoint_option
+@endpoints_option
 @as_json
-def models(endpoint: str | None, as_json: bool) -> None:
-    """Each model with its signatures, their inputs and outputs."""
-    with Client(endpoint, **IMPATIENT) as client:
+def models(endpoints: tuple[str, ...], as_json: bool) -> None:
+    """Each model with its signatures, their inputs and outputs.
+
+    Of several pools: the models of all that are there.
+    """
+    with Client(endpoints or None, **IMPATIENT) as client:
         found = client.models()
     if as_json:
         print_json([model.to_dict() for model in found])

@@ -21,6 +21,7 @@ __all__ = [
     "gateway_config_option",
     "input_option",
     "log_options",
+    "lone_endpoint_option",
     "name_option",
     "print_json",
     "signature_option",
@@ -30,22 +31,18 @@ __all__ = [
 # Of a `Client`: a question about what runs is not worth a longer wait for it.
 IMPATIENT: dict[str, Any] = {"connect_timeout": 2.0, "reconnect_timeout": 0.0}
 
-endpoint_option = click.option(
-    "--endpoint",
-    "--name",
-    "endpoint",
-    metavar="URL|NAME",
-    help="The pool: its name, ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else your own, else the machine's.",
-)
+_POOL = "its name, ipc://… or tcp://HOST:PORT. Default: $POOL_ENDPOINT, else your own, else the machine's."
 
-endpoints_option = click.option(
-    "--endpoint",
-    "--name",
-    "endpoints",
-    multiple=True,
-    metavar="URL|NAME",
-    help="As with other commands. May be repeated, for several pools.",
-)
+endpoint_option = click.option("--endpoint", "--name", "endpoint", metavar="URL|NAME", help=f"The pool: {_POOL}")
+
+
+def _endpoints_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Two in any case: of a command that is about one pool, the second is refused, and not the first forgotten."""
+    return click.option("--endpoint", "--name", "endpoints", multiple=True, metavar="URL|NAME", help=text)
+
+
+endpoints_option = _endpoints_option(f"The pool: {_POOL} May be repeated, for several pools.")
+lone_endpoint_option = _endpoints_option(f"The pool: {_POOL}")
 
 
 def _a_name(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import click
 from rich.table import Table
@@ -9,14 +10,17 @@ from rich.text import Text
 
 from pool import Client
 from pool.cli.names import ModelName
-from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
+from pool.cli.options import IMPATIENT, as_json, endpoints_option
+from pool.cli.pools import show_each
 from pool.terminal import count_of, new_table, show
-from pool.wire.records import PlacedNode, PlacedRule, PlacedSignature
+from pool.wire.records import ModelCopies, PlacedNode, PlacedRule, PlacedSignature, Placement
 from pool.wire.texts import printable
 
 __all__ = ["placement"]
 
 _MOST_NAMED = 5
+
+Told: TypeAlias = tuple[Placement, list[ModelCopies]]
 
 
 @click.command()
@@ -25,20 +29,26 @@ _MOST_NAMED = 5
 @click.option(
     "--timeout", type=float, metavar="SECONDS", help="How long it may take. Default: the pool's default_timeout."
 )
-@endpoint_option
+@endpoints_option
 @as_json
-def placement(model: str, device: str | None, timeout: float | None, endpoint: str | None, as_json: bool) -> None:
+def placement(model: str, device: str | None, timeout: float | None, endpoints: tuple[str, ...], as_json: bool) -> None:
     """Show which devices have MODEL and why no more do, and on which device each of its nodes runs.
 
     A worker runs each signature once and reports.
     Signatures that may change the model's state are not run. Rules of layer_devices match the names that are shown.
+    Of several pools, each is asked.
     """
-    with Client(endpoint, **IMPATIENT) as client:
+
+    def ask(client: Client) -> Told:
         found = client.placement(model, timeout=timeout, device=device)
-        copies = [each for each in client.status().copies if each.model == found.model]
-    if as_json:
-        print_json(found.to_dict())
-        return
+        return found, [each for each in client.status().copies if each.model == found.model]
+
+    with Client(endpoints or None, **IMPATIENT) as client:
+        show_each(client, ask, _show, (lambda told: told[0].to_dict()) if as_json else None)
+
+
+def _show(told: Told) -> None:
+    found, copies = told
     for each in copies:
         where = f"{count_of(len(each.devices), 'device')}: {', '.join(each.devices)}"
         click.echo(f"{each.model} is on {where}; {each.why}")

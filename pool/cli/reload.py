@@ -6,7 +6,8 @@ import click
 
 from pool import Client
 from pool.cli.cluster import ClusterCommand
-from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
+from pool.cli.options import as_json, lone_endpoint_option, print_json, timeout_option
+from pool.cli.pools import one_pool
 from pool.cli.progress import progress
 from pool.wire.readiness import left_out
 from pool.wire.records import Changes
@@ -17,16 +18,16 @@ __all__ = ["await_rolling_update", "reload", "show_changes"]
 @click.command(cls=ClusterCommand, rolling=True, adds=("--wait",))
 @click.option("--wait", is_flag=True, help="Return when every slot has the new settings.")
 @timeout_option
-@endpoint_option
+@lone_endpoint_option
 @as_json
-def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> None:
+def reload(wait: bool, timeout: float, endpoints: tuple[str, ...], as_json: bool) -> None:
     """Make the pool read its config.toml again, and show what changed.
 
     If the file has a mistake, or a change that needs a new pool, the pool refuses all of it: exit status 2, and nothing
     changes. Settings that a running worker cannot take come with new workers, one slot after the other; no job is
     lost. If a worker does not start with the new settings, all slots return to the former ones.
     """
-    with Client(endpoint) as client:
+    with Client(one_pool(endpoints)) as client:
         found = client.reload()
         show_changes(found, as_json)
         if wait:

@@ -4,7 +4,8 @@ import click
 
 from pool import Client
 from pool.cli.names import SlotNumber
-from pool.cli.options import as_json, endpoint_option, print_json, timeout_option
+from pool.cli.options import as_json, lone_endpoint_option, print_json, timeout_option
+from pool.cli.pools import one_pool
 from pool.cli.progress import progress
 from pool.cli.slot_wait import await_worker
 from pool.wire.records import Slot
@@ -16,9 +17,9 @@ __all__ = ["restart"]
 @click.argument("slot", type=SlotNumber(), required=False)
 @click.option("--rolling", is_flag=True, help="Restart all slots, one after the other.")
 @timeout_option
-@endpoint_option
+@lone_endpoint_option
 @as_json
-def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | None, as_json: bool) -> None:
+def restart(slot: int | None, rolling: bool, timeout: float, endpoints: tuple[str, ...], as_json: bool) -> None:
     """Give SLOT a new worker, or with --rolling each slot in turn; returns when they are READY.
 
     The old worker serves until the new one is ready. If the GPU has no room for both, or with
@@ -28,7 +29,7 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
     if (slot is None) == (not rolling):
         raise click.UsageError("name a SLOT, or give --rolling for all of them")
     done: list[Slot] = []
-    with Client(endpoint, reconnect_timeout=0.0) as client:
+    with Client(one_pool(endpoints), reconnect_timeout=0.0) as client:
         slots = [slot] if slot is not None else [found.slot for found in client.status().slots if found.models]
         for number in slots:
             with progress() as say:

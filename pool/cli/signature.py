@@ -8,9 +8,11 @@ from rich.status import Status
 from rich.text import Text
 
 from pool import Client
-from pool.errors import DeadlineExceeded
+from pool.cli.pools import answers
+from pool.errors import DeadlineExceeded, PoolError
 from pool.terminal import progress_console
-from pool.wire.records import SignatureInfo, Tensor, said_of
+from pool.wire.readiness import slots_of
+from pool.wire.records import SignatureInfo, Slot, Tensor, said_of
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["Inputs", "chosen_signature", "inputs_of"]
@@ -36,7 +38,7 @@ def inputs_of(
             described = said_of(client.models(), model, version)
             if described is None or described.signatures:
                 return None if described is None else chosen_signature(described.signatures, signature)
-            holders = [slot for slot in client.status().slots if slot.slot in described.slots]
+            holders = _holders(client, model)
             if not any(slot.state in _ON_THE_WAY for slot in holders):
                 return None
             doing = "; ".join(f"slot {slot.slot}: {slot.state} {slot.doing}".rstrip() for slot in holders)
@@ -47,6 +49,12 @@ def inputs_of(
             spinner.update(Text(f"waiting for {model} to be loaded ({doing})"))
             # Nothing tells a client of a change in the pool, so it is asked again.
             time.sleep(LOOK_S)
+
+
+def _holders(client: Client, model: str) -> list[Slot]:
+    """Of all pools that answer."""
+    told = [found for _, found in answers(client, lambda each: each.status())]
+    return [slot for found in told if not isinstance(found, PoolError) for slot in slots_of(found, model)]
 
 
 def chosen_signature(signatures: Mapping[str, SignatureInfo], asked: str | None) -> tuple[str, Inputs] | None:

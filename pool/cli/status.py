@@ -15,7 +15,7 @@ from pool import Client
 from pool.cli.cluster import ClusterCommand
 from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoints_option, print_json
-from pool.errors import PoolUnreachable
+from pool.cli.pools import one_pool, show_each
 from pool.terminal import (
     Column,
     count_of,
@@ -51,43 +51,35 @@ def status(watch: float | None, endpoints: tuple[str, ...], as_json: bool) -> No
     """Show each slot (device, process, state, models) and the load of each model.
 
     JOBS/S, P50, P99 and ERRORS of a model are those of the last minute. `pool top` shows the same, live. Of several
-    pools, each is shown in turn; --json then prints one line for each.
+    pools, each is shown in turn; --watch is for one.
     """
-    with Client(endpoints or None, **IMPATIENT) as client:
-        if len(client.pools) > 1:
-            _show_each(client, watch, as_json)
-            return
-        found = client.status()
-        if watch is None:
-            print_json(found.to_dict()) if as_json else show(_all(found))
-            return
-        with contextlib.suppress(KeyboardInterrupt), _screen(as_json) as screen:
-            while True:
-                if as_json:
-                    print_json(found.to_dict(), indent=None)
-                elif screen is None:
-                    show(_all(found))
-                else:
-                    screen.update(_all(found), refresh=True)
-                time.sleep(watch)
-                found = client.status()
-
-
-def _show_each(client: Client, watch: float | None, as_json: bool) -> None:
-    """One that does not answer is said so, and the others are shown. Exits with 1 if none does."""
     if watch is not None:
-        raise click.UsageError("--watch shows one pool: give one --endpoint.")
-    answered = False
-    for each in client.pools:
-        try:
-            found = each.status()
-        except PoolUnreachable as error:
-            click.echo(f"error: {error}", err=True)
-            continue
-        print_json(found.to_dict(), indent=None) if as_json else show(_all(found))
-        answered = True
-    if not answered:
-        raise SystemExit(1)
+        _watch(one_pool(endpoints, "`pool status --watch`"), watch, as_json)
+        return
+    with Client(endpoints or None, **IMPATIENT) as client:
+        show_each(
+            client,
+            Client.status,
+            lambda found: show(_all(found)),
+            (lambda found: found.to_dict()) if as_json else None,
+        )
+
+
+def _watch(endpoint: str | None, seconds: float, as_json: bool) -> None:
+    with (
+        Client(endpoint, **IMPATIENT) as client,
+        contextlib.suppress(KeyboardInterrupt),
+        _screen(as_json) as screen,
+    ):
+        while True:
+            found = client.status()
+            if as_json:
+                print_json(found.to_dict(), indent=None)
+            elif screen is None:
+                show(_all(found))
+            else:
+                screen.update(_all(found), refresh=True)
+            time.sleep(seconds)
 
 
 def _screen(as_json: bool) -> contextlib.AbstractContextManager[Live | None]:

@@ -9,9 +9,11 @@ import click
 from pool import Client
 from pool.cli.cluster import cluster_option, connected
 from pool.cli.failure import CommandFailed
-from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json, timeout_option
+from pool.cli.options import IMPATIENT, as_json, lone_endpoint_option, print_json, timeout_option
+from pool.cli.pools import one_pool
 from pool.cli.progress import progress
-from pool.endpoint import endpoints, holder, ipc_path
+from pool.endpoint import endpoints as places_of
+from pool.endpoint import holder, ipc_path
 from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
 from pool.terminal import count_of
 from pool.wire.records import Status
@@ -23,19 +25,20 @@ LOOK_S = 0.1
 
 @click.command()
 @timeout_option
-@endpoint_option
+@lone_endpoint_option
 @cluster_option
 @as_json
-def stop(timeout: float, endpoint: str | None, cluster: str | None, as_json: bool) -> None:
+def stop(timeout: float, endpoints: tuple[str, ...], cluster: str | None, as_json: bool) -> None:
     """Stop the pool after it has finished its jobs. Returns when it is gone.
 
     With --cluster: all pools that `pool start --ray` has placed, at once. None is placed again.
     """
     if cluster is not None:
-        if endpoint is not None:
+        if endpoints:
             raise click.UsageError("--cluster and --endpoint are not for one command; leave one of them out")
         _stop_cluster(cluster, timeout, as_json)
         return
+    endpoint = one_pool(endpoints)
     with Client(endpoint, **IMPATIENT) as client:
         is_far = client.endpoint.startswith("tcp://")
         pid = _stop_far(client, timeout) if is_far else _stop_here(endpoint, timeout)
@@ -66,7 +69,7 @@ def _stop_far(client: Client, timeout_s: float) -> int:
 
 def _stop_here(endpoint: str | None, timeout_s: float) -> int | None:
     """On this machine the lock of its endpoint tells of its end."""
-    places = [ipc_path(each) for each in endpoints(endpoint, os.environ, os.getuid())]
+    places = [ipc_path(each) for each in places_of(endpoint, os.environ, os.getuid())]
     path, pid = next(((each, pid) for each in places if (pid := holder(each)) is not None), (None, None))
     if path is None:
         raise PoolUnreachable(f"no pool runs at {' or '.join(f'ipc://{each}' for each in places)}")

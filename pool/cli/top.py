@@ -16,7 +16,8 @@ from rich.text import Text
 from pool import Client
 from pool.cli.failure import CommandFailed
 from pool.cli.model_loads import at_most
-from pool.cli.options import IMPATIENT, endpoint_option
+from pool.cli.options import IMPATIENT, lone_endpoint_option
+from pool.cli.pools import one_pool
 from pool.errors import PoolError
 from pool.terminal import CHART, STATE_STYLES, Heading, Keys, Pane, gibibytes, labelled, numeric, size, span, sparkline
 from pool.wire.records import ModelLoad, Slot, Status
@@ -155,13 +156,14 @@ class Watched:
     metavar="SECONDS",
     help="Between two looks.",
 )
-@endpoint_option
-def top(interval: float, endpoint: str | None) -> None:
+@lone_endpoint_option
+def top(interval: float, endpoints: tuple[str, ...]) -> None:
     """Show models and slots live: rates with charts, latencies, queues, GPUs.
 
     P50, P99 and ERRORS are those of the last minute; JOBS/S and BUSY are those since the last look. BUSY is device time
     a second. Press the underlined letter of a heading to sort by it, and q to leave.
     """
+    endpoint = one_pool(endpoints)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandFailed("pool top needs a terminal; `pool status --json` is for programs")
     console = Console(markup=False, emoji=False, highlight=False)

@@ -176,6 +176,10 @@ class AsyncClient(AsyncQuestions):
 
         return empty(size_bytes, "uint8", self._client._lent())
 
+    async def _of_each(self, what: str, within_s: float) -> dict[str, Any]:
+        """As `Client._of_each`."""
+        return await asyncio.to_thread(self._client._of_each, what, within_s)
+
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)
 

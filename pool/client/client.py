@@ -33,7 +33,7 @@ from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
 from pool.endpoint import ENDPOINT_VARIABLE
-from pool.errors import Incompatible, InvalidState, PoolError
+from pool.errors import Incompatible, InvalidState, PoolError, PoolUnreachable
 from pool.keys import KeyFile
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.signatures import PLACEMENT
@@ -374,13 +374,46 @@ class Client(Replicas):
         """
         if self._spread is None:
             return super().models()
-        self._check_open()
+        told = self._of_each("models", ASK_TIMEOUT_S)
+        failed = [each for each in told.values() if isinstance(each, PoolError)]
+        if len(failed) == len(told):
+            away = PoolUnreachable("; ".join(map(str, failed)) or CLOSED)
+            raise next((each for each in failed if not isinstance(each, PoolUnreachable)), away)
         found: dict[str, Model] = {}
-        for answer in self._spread.answers("models", ASK_TIMEOUT_S):
-            for model in self._read(tuple[records().Model, ...], "models", answer):  # type: ignore[misc]  # a class at run time
+        for models in told.values():
+            for model in () if isinstance(models, PoolError) else models:
                 if model.name not in found or not found[model.name].ready_slots:
                     found[model.name] = model
         return tuple(found.values())
+
+    def _of_each(self, what: str, within_s: float) -> "dict[str, Any]":
+        """What each pool answers to "status", "metrics" or "models", or the `PoolError` instead, by what it is called.
+
+        All are asked at once, and none is waited for after `within_s`. A client of one pool calls it "", and waits for
+        its answer as long as for any.
+        """
+        if self._spread is None:
+            try:
+                return {"": getattr(self, what)()}
+            except PoolError as error:
+                return {"": error}
+        self._check_open()
+        kinds: dict[str, Any] = {
+            "status": records().Status,
+            "metrics": records().Metrics,
+            "models": tuple[records().Model, ...],  # type: ignore[misc]  # a class at run time
+        }
+        peers = self._spread.peers
+        answers = self._spread.answers(what, within_s)
+        return {
+            peer.label: self._read_one(kinds[what], what, answers[key]) for key, peer in peers.items() if key in answers
+        }
+
+    def _read_one(self, kind: Any, what: str, answer: bytes | PoolError) -> Any:
+        try:
+            return answer if isinstance(answer, PoolError) else self._read(kind, what, answer)
+        except Incompatible as error:
+            return error
 
     def _until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
         if self._spread is None:

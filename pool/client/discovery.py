@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO
 
+from pool.endpoint import CLUSTER_SCHEME as SCHEME
 from pool.errors import InvalidInput, PoolUnreachable
 
 __all__ = ["SCHEME", "Discovery", "address_in"]
@@ -22,7 +23,6 @@ __all__ = ["SCHEME", "Discovery", "address_in"]
 log = logging.getLogger("pool.client")
 
 AUTO = "auto"
-SCHEME = "pool+ray://"  # `ray://` is that of Ray's own client
 FIRST_S = 60.0  # on a busy machine Ray takes long to import and to connect
 BACKOFF_S = (1.0, 30.0)  # the first pause after a child's end, and the longest
 END_S = 5.0

@@ -74,7 +74,8 @@ class EventLoop:
         self._waiting = 0  # tasks that wait for an answer
         self._turns = False  # it will, in this turn of the loop
         self._reads: select.epoll | None = None  # while it drives: its own, for another thread may close the sources
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0  # of the timer: uvloop does not tell it of one that is due within half a millisecond
 
     async def run(
         self, request: Request, rows: int | None, payload: Sequence[bytes | Piece], began: float, *, patient: bool
@@ -133,9 +134,13 @@ class EventLoop:
             self._turn_soon()
             return
         at = self._loop.time() + seconds
-        if self._timer is None or self._timer.when() > at or self._timer.when() <= self._loop.time():
+        if self._timer is None or self._due > at:
             self._cancel_timer()
-            self._timer = self._loop.call_at(at, self._turn)
+            self._timer, self._due = self._loop.call_at(at, self._end_timer), at
+
+    def _end_timer(self) -> None:
+        self._timer = None
+        self._turn()
 
     def _leave(self) -> None:
         self.connection.driver.leave(self)

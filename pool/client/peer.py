@@ -42,7 +42,8 @@ class Peer:
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
     given its address, the user's own pool first. `keys`: of the connection, where it has any. `pause_s`: before it is
-    looked for. `name`: by which all clients know it that have several; "": by its endpoint.
+    looked for. `name`: by which all clients know it that have several; "": by its endpoint. `given`: what the caller
+    has written for it.
     """
 
     endpoint: str
@@ -52,6 +53,7 @@ class Peer:
     keys: Keys | None = None
     pause_s: float = 0.0
     name: str = ""
+    given: str = ""
     _obstacles: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -77,11 +79,17 @@ class Peer:
         if _ENDPOINT.fullmatch(first) is None:
             raise InvalidInput(f"{first!r:.200} is no endpoint; give ipc://PATH, tcp://HOST:PORT or a pool's name")
         keys = keys_for(first, profile, key, server_key, os.environ, user)
-        return cls(first, connect_timeout, reconnect_timeout, (first, *others) if others else (), keys)
+        sought = (first, *others) if others else ()
+        return cls(first, connect_timeout, reconnect_timeout, sought, keys, given=given)
 
     @property
     def key(self) -> str:
         return self.name or self.endpoint
+
+    @property
+    def label(self) -> str:
+        """What people know it by."""
+        return self.name or self.given or self.endpoint
 
     @property
     def is_near(self) -> bool:

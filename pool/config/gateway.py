@@ -199,11 +199,11 @@ class GatewaySection(Section):
         return self
 
     def message(
-        self, clients: Sequence[ClientSection], endpoint: str | None, drain_timeout_s: float
+        self, clients: Sequence[ClientSection], endpoints: tuple[str, ...], drain_timeout_s: float
     ) -> GatewaySettings:
-        """All of it, as it travels to the gateway's processes. `endpoint`: of the pool."""
+        """All of it, as it travels to the gateway's processes. `endpoints`: of the pools."""
         return GatewaySettings(
-            endpoint,
+            endpoints,
             self.listen,
             processes=self.processes,
             tokens=None if self.tokens is None else self.tokens.tokens,

@@ -374,8 +374,8 @@ class Settings(Section):
                 )
         return self
 
-    def gateway_message(self, endpoint: str | None) -> GatewaySettings | None:
-        """What the gateway's processes are told; `endpoint`: of their pool."""
+    def gateway_message(self, *endpoints: str) -> GatewaySettings | None:
+        """What the gateway's processes are told; `endpoints`: of their pools, none as any client finds them."""
         if self.gateway is None:
             return None
-        return self.gateway.message(self.client, endpoint, self.pool.drain_timeout)
+        return self.gateway.message(self.client, endpoints, self.pool.drain_timeout)

@@ -86,4 +86,4 @@ class Callers:
             await caller.client.close()
 
     def _caller(self, rules: ClientRules) -> Caller:
-        return Caller(AsyncClient(self._settings.endpoint), rules, *self._accounts.of_client(rules.name))
+        return Caller(AsyncClient(self._settings.endpoints or None), rules, *self._accounts.of_client(rules.name))

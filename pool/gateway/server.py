@@ -57,7 +57,7 @@ def _protocols(settings: GatewaySettings, requests: RequestCounts) -> dict[str, 
     catalogues = Catalogues()
     exposition = Exposition(requests, catalogues)
     told = {path.split("/")[1]: exposition for path in PATHS}
-    return {"v1": Serving(), "v2": Inference(catalogues, repository=settings.repository_control), **told}
+    return {"v1": Serving(catalogues), "v2": Inference(catalogues, repository=settings.repository_control), **told}
 
 
 def _limits(settings: GatewaySettings) -> Limits:

@@ -50,7 +50,7 @@ class GatewayLimits:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """`endpoint`: the pool's; None: as any client finds it. `listen`: the address and the port of the socket.
+    """`endpoints`: of the pools; (): as any client finds them. `listen`: the address and the port of the socket.
 
     `processes`: of this gateway, which share the socket and all limits; `number`: which of them this one is, from 0.
     `tokens`: one of them is needed; None: none is. `clients`: their rules, by name; see `rules`.
@@ -61,7 +61,7 @@ class GatewaySettings:
     `drain_timeout_s`: how long open requests may take when the gateway ends.
     """
 
-    endpoint: str | None
+    endpoints: tuple[str, ...]
     listen: str
     number: int = 0
     processes: int = 1

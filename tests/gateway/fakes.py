@@ -11,7 +11,7 @@ from pool import AsyncClient
 from pool.client.payload import to_inputs
 from pool.client.request import request_for
 from pool.client.result import JobResult
-from pool.errors import InvalidInput
+from pool.errors import InvalidInput, PoolError
 from pool.gateway.app import answer_of
 from pool.gateway.http import Request, Response
 from pool.gateway.inference import Inference
@@ -19,7 +19,7 @@ from pool.wire.records import Model
 from pool.wire.tensors import Array
 from pool.wire.timeline import Timeline
 
-__all__ = ["Echo", "asked", "infer", "result_of"]
+__all__ = ["Echo", "OnePool", "asked", "infer", "result_of"]
 
 HEADER = "inference-header-content-length"
 
@@ -32,8 +32,18 @@ def result_of(outputs: Mapping[str, Array], version: int | None = None) -> JobRe
     return result
 
 
+class OnePool:
+    """In place of an `AsyncClient`, which has the questions of one pool."""
+
+    async def _of_each(self, what: str, _within_s: float) -> dict[str, Any]:
+        try:
+            return {"": await getattr(self, what)()}
+        except PoolError as error:
+            return {"": error}
+
+
 @dataclass(eq=False)
-class Echo(AsyncClient):
+class Echo(OnePool, AsyncClient):
     """Checks a job as any client. `jobs`: what it was asked to run, without those that it has refused.
 
     `error`: what each ends in, instead. `outputs`: what each gives, instead.

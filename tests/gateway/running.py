@@ -31,11 +31,11 @@ class Gateway:
 
 
 @contextmanager
-def gateway(endpoint: str, **settings: Any) -> Iterator[Gateway]:
+def gateway(*endpoints: str, **settings: Any) -> Iterator[Gateway]:
     """`settings`: of `GatewaySettings`."""
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    told = GatewaySettings(endpoint=endpoint, listen=f"127.0.0.1:{port}", **settings)
+    told = GatewaySettings(endpoints=endpoints, listen=f"127.0.0.1:{port}", **settings)
     ready = threading.Event()
     ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 

@@ -21,7 +21,7 @@ def shared() -> Iterator[int]:
 
 
 def accounts(shared: int, number: int, processes: int = 3) -> Accounts:
-    settings = GatewaySettings(None, "127.0.0.1:1", number=number, processes=processes, clients=CLIENTS)
+    settings = GatewaySettings((), "127.0.0.1:1", number=number, processes=processes, clients=CLIENTS)
     return Accounts(settings, shared)
 
 

@@ -70,7 +70,7 @@ def test_each_token_is_a_client_of_its_own_in_the_pool(pool: PoolProcess) -> Non
 def caller_of(rules: ClientRules) -> Caller:
     """Who shows the token of alice, to the second of two processes."""
     tokens = (Token("alice", hashlib.sha256(b"secret").digest()),)
-    settings = GatewaySettings("ipc:///x", "127.0.0.1:1", number=1, processes=2, tokens=tokens, clients=(rules,))
+    settings = GatewaySettings(("ipc:///x",), "127.0.0.1:1", number=1, processes=2, tokens=tokens, clients=(rules,))
     return Callers(settings, Accounts(settings)).of(Request("POST", "/", headers={"authorization": "bearer secret"}))
 
 
@@ -112,7 +112,7 @@ def test_a_refused_job_leaves_nothing_on_the_account() -> None:
 
 def test_what_a_compressed_body_becomes_is_on_the_account_of_all_bodies() -> None:
     limits = Limits(body_bytes=60_000, bodies_bytes=100_000)
-    settings = GatewaySettings("ipc:///x", "127.0.0.1:1")
+    settings = GatewaySettings(("ipc:///x",), "127.0.0.1:1")
     accounts = Accounts(settings)
     callers = Callers(settings, accounts)
     begun, goes_on = asyncio.Event(), asyncio.Event()

@@ -15,6 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
+from gateway.fakes import OnePool
 from pool import AsyncClient
 from pool.errors import PoolUnreachable
 from pool.gateway import catalogue
@@ -68,7 +69,7 @@ def worked() -> Metrics:
 def test_all_metrics_of_the_reference_are_told_with_their_labels() -> None:
     counts = RequestCounts()
     counts.count("infer", 200, 0.003)
-    families = {family.name: family for family in PoolCollector(worked(), counts.routes()).collect()}
+    families = {family.name: family for family in PoolCollector({"": worked()}, counts.routes()).collect()}
     assert list(families) == [name.removesuffix("_total") for name in FAMILIES]
     for name, family in FAMILIES.items():
         found = families[name.removesuffix("_total")]
@@ -157,13 +158,13 @@ def test_whatever_is_counted_both_formats_have_all_of_it(times: list[int], rows:
 
 def _openmetrics(told: Metrics) -> str:
     encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
-    return encode(PoolCollector(told)).decode()
+    return encode(PoolCollector({"": told})).decode()
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------
 
 
-class Asked(AsyncClient):
+class Asked(OnePool, AsyncClient):
     """Asks nobody."""
 
     def __init__(self, answer: Callable[[], Awaitable[Metrics]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from gateway.fakes import OnePool
 from gateway.told import model, signature
 from pool import AsyncClient, errors
 from pool.gateway.app import answer_of
@@ -20,8 +21,8 @@ DOUBLES = {"serving_default": signature({"x": "float64"})}
 RENAMED = {"serving_default": signature({"z": "float32"})}
 
 
-class MadeUp:
-    """In place of an `AsyncClient`. `log`: what was asked of it, in order. `outcomes`: of the jobs to come."""
+class MadeUp(OnePool):
+    """`log`: what was asked of it, in order. `outcomes`: of the jobs to come."""
 
     def __init__(self, *told: Model) -> None:
         self.told = told

@@ -130,18 +130,18 @@ def state(number: int, word: str = "AVAILABLE", why: str = "") -> dict[str, Any]
 
 def test_all_versions_are_listed_the_newest_first() -> None:
     three, five = model({}, version=3, default=False), model({}, version=5)
-    assert states([three, five], (), None) == {"model_version_status": [state(5), state(3)]}
-    assert states([three], (), 3) == {"model_version_status": [state(3)]}
+    assert states({"": [three, five]}, {}, None) == {"model_version_status": [state(5), state(3)]}
+    assert states({"": [three]}, {}, 3) == {"model_version_status": [state(3)]}
 
 
 def test_a_model_between_two_versions_has_both() -> None:
     changing = model({}, versions=(3, 4))
-    assert states([changing], (), None) == {"model_version_status": [state(4), state(3)]}
-    assert states([changing], (), 3) == {"model_version_status": [state(3)]}
+    assert states({"": [changing]}, {}, None) == {"model_version_status": [state(4), state(3)]}
+    assert states({"": [changing]}, {}, 3) == {"model_version_status": [state(3)]}
 
 
 def test_a_model_without_versions_has_the_number_one() -> None:
-    assert states([model({})], (), None) == {"model_version_status": [state(1)]}
+    assert states({"": [model({})]}, {}, None) == {"model_version_status": [state(1)]}
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_a_model_without_versions_has_the_number_one() -> None:
 )
 def test_a_model_that_is_not_served_says_how_far_it_is(slots: Any, found: Any) -> None:
     waits = model({}, slots=(0, 1), ready=())
-    assert states([waits], slots, None) == {"model_version_status": [found]}
+    assert states({"": [waits]}, {"": slots}, None) == {"model_version_status": [found]}
 
 
 def test_a_model_that_was_unloaded_says_so_while_a_worker_has_it() -> None:
     leaves = model({}, ready=(), leaving=True)
-    assert states([leaves], [slot(0, "READY")], None) == {"model_version_status": [state(1, "UNLOADING")]}
+    assert states({"": [leaves]}, {"": [slot(0, "READY")]}, None) == {"model_version_status": [state(1, "UNLOADING")]}

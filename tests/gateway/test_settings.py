@@ -32,7 +32,7 @@ def test_without_a_section_there_is_none() -> None:
 
 def test_an_empty_section_is_on_this_machine_alone_with_the_defaults() -> None:
     told = parse_settings({"gateway": {}}, "x", Path("/")).gateway_message("ipc:///p")
-    assert told == GatewaySettings("ipc:///p", "127.0.0.1:8000", limits=GatewayLimits())
+    assert told == GatewaySettings(("ipc:///p",), "127.0.0.1:8000", limits=GatewayLimits())
     assert told.url == "http://127.0.0.1:8000"
 
 
@@ -66,7 +66,7 @@ def test_each_key_arrives_in_the_process(tmp_path: Path) -> None:
     told = load_settings(config).gateway_message("ipc:///p")
     assert told is not None
     assert told == GatewaySettings(
-        "ipc:///p",
+        ("ipc:///p",),
         "[::]:8443",
         processes=3,
         tokens=read_tokens(tmp_path / "tokens"),
@@ -207,7 +207,7 @@ def test_another_token_in_the_same_file_is_a_change_that_shows_no_digest(tmp_pat
 def test_options_win_over_the_file_and_the_rest_of_it_stays(tmp_path: Path) -> None:
     add_token(tmp_path / "tokens", "alice")
     settings = parse_settings({"gateway": {"tokens": "tokens", "max_body": "1MiB"}}, "x", tmp_path)
-    told = with_gateway(settings, {"listen": "0.0.0.0:1"}, "pool gateway", Path("/")).gateway_message(None)
+    told = with_gateway(settings, {"listen": "0.0.0.0:1"}, "pool gateway", Path("/")).gateway_message()
     assert told is not None
     assert (told.listen, told.limits.max_body_bytes) == ("0.0.0.0:1", 1 << 20)
     assert told.tokens == read_tokens(tmp_path / "tokens")

@@ -20,7 +20,7 @@ from support.processes import alive, eventually
 pytestmark = pytest.mark.gateway
 
 PACE = Pace(start_s=5.0, silent_s=1.0, first_pause_s=0.05, longest_pause_s=0.1)
-SETTINGS = GatewaySettings(None, "127.0.0.1:0", drain_timeout_s=1.0)
+SETTINGS = GatewaySettings((), "127.0.0.1:0", drain_timeout_s=1.0)
 
 BEGIN = f"""#!{sys.executable}
 import os, signal, socket, sys, threading, time

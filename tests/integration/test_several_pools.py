@@ -400,6 +400,28 @@ def test_what_is_about_one_pool_is_asked_of_that_pool(pools: list[PoolProcess]) 
         client.run("whose", row(0))
 
 
+def test_a_new_client_asks_all_pools_that_come(tmp_path: Path) -> None:
+    """And not only the first: what they have differs. One that is away delays nobody for long."""
+    away = f"ipc://{tmp_path}/away.sock"
+    with started([MODEL.format(name, "echo", "") for name in ("one", "other")]) as pools:
+        for _ in range(5):
+            with Client(endpoints(pools)) as client:
+                assert {each.name for each in client.models()} == {"one", "other"}
+            for name in ("one", "other"):
+                with Client(endpoints(pools)) as client:
+                    assert client.is_ready(name)
+        with Client([away, *endpoints(pools)], connect_timeout=60) as client:
+            began = time.monotonic()
+            assert client.is_ready("other")
+            assert {each.name for each in client.models()} == {"one", "other"}
+            assert time.monotonic() - began < 30, "half of what it looks for the one that is away"
+    with (
+        Client([away, f"{away}2"], connect_timeout=0.3) as nobody,
+        pytest.raises(errors.PoolUnreachable, match=r"away\.sock.*away\.sock2"),
+    ):
+        nobody.models()
+
+
 def test_the_set_of_pools_changes_while_jobs_run(pools: list[PoolProcess]) -> None:
     with Client(pools[0].endpoint) as client:
         futures = double(client, 40)

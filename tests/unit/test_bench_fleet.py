@@ -50,14 +50,14 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Heard]:
 
 
 def run(load: Load) -> Point:
-    with connected(NOBODY, 3, "ipc:///a", JOB) as submit:
+    with connected(NOBODY, 3, ["ipc:///a"], JOB) as submit:
         return submit(load, lambda *_: None)
 
 
 def test_jobs_in_flight_are_shared(heard: list[Heard]) -> None:
     point = run(Load(in_flight=8, duration_s=0.05))
     assert [client.who for client in heard] == [f"client {number} of 3" for number in range(3)]
-    assert all(client.orders[0] == {"endpoint": "ipc:///a", "job": JOB.packed()} for client in heard)
+    assert all(client.orders[0] == {"endpoints": ["ipc:///a"], "job": JOB.packed()} for client in heard)
     shares = [client.orders[1]["load"][0] for client in heard]
     assert (sum(shares), min(shares), max(shares)) == (8, 2, 3)
     assert [client.orders[1]["first"] for client in heard] == [0, 1, 2], "each begins with another job"

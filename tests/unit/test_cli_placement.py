@@ -45,6 +45,12 @@ class FakeClient:
         assert connect_timeout < 5
         assert reconnect_timeout == 0, "who looks wants to know now"
 
+    endpoint = "ipc:///a"
+
+    @property
+    def pools(self) -> "tuple[FakeClient]":
+        return (self,)
+
     def __enter__(self) -> "FakeClient":
         return self
 

@@ -8,10 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import uvloop
 
 from pool import AsyncClient, errors
 from pool.client.connection import Connection
@@ -422,3 +423,34 @@ def test_a_loop_that_comes_while_another_begins_keeps_what_is_its_own(serving: S
     for each in (first, other, third):
         each.close()
     asyncio.run(client.close())
+
+
+def test_uvloop_does_not_tell_when_a_timer_is_due_at_once() -> None:
+    """Its `call_at` returns a handle without `when` where less than half a millisecond is left."""
+    waits = deque([0.0002, 0.0002, 5.0, 5.0])
+    turned = []
+
+    class Drives:
+        def turn(self, _: EventLoop) -> float | None:
+            turned.append(waits[0])
+            return waits.popleft() if len(waits) > 1 else waits[0]
+
+    class Connected:
+        descriptor = os.eventfd(0)
+        driver = Drives()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wrong: list[Any] = []
+        loop.set_exception_handler(lambda _, context: wrong.append(context))
+        drives = EventLoop(loop, cast(Connection, Connected()))
+        drives._waiting = 1
+        drives._turn_soon()
+        await seen(lambda: len(turned) == 3)
+        os.eventfd_write(Connected.descriptor, 1)
+        await seen(lambda: len(turned) > 3 or bool(wrong))
+        drives._rest()
+        os.close(Connected.descriptor)
+        assert not wrong
+
+    uvloop.run(main())

@@ -21,11 +21,12 @@ from pool.wire.timeline import Timeline
 if TYPE_CHECKING:
     from pool.client.spread.spread import Spread
 
-__all__ = ["Member", "offers_of"]
+__all__ = ["SILENT_S", "Member", "offers_of"]
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 STEADY_S = 5.0  # a pool that was lost sooner is returned to more slowly
+SILENT_S = 1.5  # a pool that has not answered a ping for so long gets no new jobs, and is not waited for
 ANSWER_S = 5.0  # how long an answer about its models is waited for
 MOST_NAMED = 64  # models that a pool is asked about by their names; for more, it is asked about all
 OFFERS_BYTES = 64 << 20

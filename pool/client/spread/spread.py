@@ -11,7 +11,6 @@ and no done-callback can keep from it: so a job that moves is never forgotten an
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -27,7 +26,8 @@ from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.shared_memory import Piece, SharedMemory
 from pool.client.spread.choice import Choice, Pool, PoolState
-from pool.client.spread.member import Member, offers_of
+from pool.client.spread.member import SILENT_S, Member, offers_of
+from pool.client.spread.survey import Survey
 from pool.client.wait import Wait
 from pool.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, PoolError, PoolUnreachable
 from pool.wire.session_runs import SESSION_SIGNATURES
@@ -43,7 +43,6 @@ LOOK_S = 0.25  # how often the pools that owe something are looked at
 PROBE_S = 1.0  # two of the pools that have told nothing for so long are asked …
 IDLE_PROBE_S = 15.0  # … or for so long, if no job came either
 IDLE_S = 30.0
-SILENT_S = 1.5  # a pool that has not answered a ping for so long gets no new jobs
 
 
 class Spread:
@@ -78,7 +77,7 @@ class Spread:
         if request.device is not None:
             raise InvalidInput(
                 f"device {request.device!r:.80}: a device belongs to one pool, and this client has"
-                f" {len(self.peers)}; submit the job with one of `client.pools`"
+                f" {len(self.peers)}; submit the job with one of `client.pools`, or give one --endpoint"
             )
         self._used = now = time.monotonic()
         if not self._members:
@@ -125,38 +124,30 @@ class Spread:
         """As `Client.wait_ready`: until one of the pools can serve."""
         deadline = time.monotonic() + timeout_s
         while True:
-            try:
-                told = [
-                    found.models for each in self.answers("offers", ASK_S) if (found := offers_of(each)) is not None
-                ]
-            except PoolUnreachable as error:
-                told, why = [], str(error)
+            answers = [offers_of(each) for each in self.answers("offers", ASK_S).values() if isinstance(each, bytes)]
+            told = [found.models for found in answers if found is not None]
             if any(offer.slots for each in told for name, offer in each.items() if model in (None, name)):
                 return
             if len(told) == len(self.peers) and not any(model is None or model in each for each in told):
                 raise self._nowhere(Request(model or ""))
+            why = str(self._unreachable())
             if told:
                 why = f"{len(told)} of {len(self.peers)} pools answer, and none can run {model or 'a model'} yet"
             if time.monotonic() >= deadline:
                 raise DeadlineExceeded(f"after {timeout_s:g} s: {why}")
             yield why
 
-    def answers(self, what: str, timeout_s: float) -> list[bytes]:
-        """What the pools that are there answer. Waits for the first as long as for a connection: `PoolUnreachable`."""
+    def answers(self, what: str, within_s: float) -> dict[str, bytes | PoolError]:
+        """What each pool answers, by its key; of one that gives no answer, the error. Asks all at once.
+
+        Where no pool is there, the first is waited for as long as for a connection, but for `within_s` at most. A pool
+        that is away, or silent, is not waited for while others answer.
+        """
         now = time.monotonic()
-        until = now + max(peer.connect_timeout_s for peer in self.peers.values())
         self._begin(now)
-        while True:
-            connections = [each for each in self._connections() if each.has_pool]
-            if connections or time.monotonic() >= until:
-                break
-            time.sleep(RENEWAL_S)
-        found = []
-        for connection in connections:
-            with contextlib.suppress(PoolUnreachable):
-                found.append(connection.ask(what, "", timeout_s))
-        if not found:
-            raise self._nowhere(Request(""))
+        first_s = max(peer.connect_timeout_s for peer in self.peers.values())
+        found = Survey(what, now + first_s, now + within_s).answers(lambda: self._members)
+        self.wake()  # a pool that is found to be silent gets no further job
         return found
 
     def _next(self, request: Request, now: float, tried: Sequence[Pool]) -> Connection | None:
@@ -178,11 +169,14 @@ class Spread:
 
     def _nowhere(self, request: Request) -> PoolError:
         with self.lock:
-            away = [pool.endpoint for pool in self._choice.pools.values() if pool.state is not PoolState.SERVING]
-        if len(away) < len(self.peers):
+            serve = any(pool.state is PoolState.SERVING for pool in self._choice.pools.values())
+        if serve:
             pools = f"the {len(self.peers)} pools of this client"
             return ModelNotFound(f"no model {request.model!r:.100} in {pools}")
-        return PoolUnreachable(f"none of the pools at {', '.join(away)} can be reached")
+        return self._unreachable()
+
+    def _unreachable(self) -> PoolUnreachable:
+        return PoolUnreachable(f"none of the pools at {', '.join(self.peers)} can be reached")
 
     # --- where it goes next -------------------------------------------------------------------------------------
 

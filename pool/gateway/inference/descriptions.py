@@ -89,13 +89,14 @@ def signature_of(model: Model, asked: str | None) -> tuple[str, SignatureInfo]:
 
 
 def index(models: Sequence[Model], *, only_ready: bool) -> list[dict[str, str]]:
-    found = []
+    found: dict[tuple[str, str], dict[str, str]] = {}
     for model in models:
         state, reason = _state(model)
-        if state == "READY" or not only_ready:
-            said = {"name": model.model, "version": version_of(model), "state": state, "reason": reason}
-            found.append(said)
-    return found
+        key = model.model, version_of(model)
+        # A pool may have a number alone that another pool has beside others.
+        if (state == "READY" or not only_ready) and (key not in found or state == "READY"):
+            found[key] = {"name": model.model, "version": version_of(model), "state": state, "reason": reason}
+    return list(found.values())
 
 
 def _state(model: Model) -> tuple[str, str]:

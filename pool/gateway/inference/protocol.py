@@ -1,11 +1,13 @@
 """From a request below /v2 to its response: which of the protocol's questions it is."""
 
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from pool import AsyncClient
+from pool.errors import PoolError
 from pool.gateway import json_text
-from pool.gateway.catalogue import Catalogue, Catalogues
+from pool.gateway.catalogue import Catalogue, Catalogues, answered
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.inference.answer import JSON
 from pool.gateway.inference.descriptions import config, index, metadata
@@ -14,6 +16,7 @@ from pool.gateway.inference.paths import Place, allow, asked_signature, of_model
 from pool.gateway.inference.repository import OFF, change, wants_ready
 from pool.gateway.inference.statistics import statistics
 from pool.wire.readiness import why_not_ready
+from pool.wire.records import Metrics, Status
 
 __all__ = ["Inference"]
 
@@ -57,15 +60,15 @@ class Inference:
                 return Response(200)
             case ["health", "ready"]:
                 allow(request, "GET", "HEAD")
-                return _ready(why_not_ready(await catalogue.status(), None))
+                return _ready(_why_not_ready(await catalogue.statuses()))
             case ["models", "stats"]:
                 allow(request, "GET", "HEAD")
-                return _json(statistics(await catalogue.models(), await catalogue.metrics()))
+                return _json(statistics((await catalogue.models()).all, await _metrics(catalogue)))
             case ["models", *rest] if (place := of_model(rest)) is not None:
                 return await self._of_model(place, request, catalogue)
             case ["repository", "index"]:
                 allow(request, "POST")
-                return _json(index(await catalogue.models(), only_ready=wants_ready(request)))
+                return _json(index((await catalogue.models()).all, only_ready=wants_ready(request)))
             case ["repository", "models", name, "load" | "unload" as what]:
                 allow(request, "POST")
                 if not self._repository:
@@ -84,7 +87,7 @@ class Inference:
         allow(request, "GET", "HEAD")
         if place.action == "stats":
             found = await catalogue.versions(place.name, place.version)
-            return _json(statistics(found, await catalogue.metrics()))
+            return _json(statistics(found, await _metrics(catalogue)))
         model = await catalogue.model(place.name, place.version)
         if place.action == "ready":
             return _ready("" if model.ready_slots else f"model {model.name} is not served now")
@@ -92,6 +95,16 @@ class Inference:
         if place.action == "config":
             return _json(config(model, signature))
         return _json(metadata(await catalogue.versions(place.name), model, signature))
+
+
+async def _metrics(catalogue: Catalogue) -> Collection[Metrics]:
+    return answered(await catalogue.metrics()).values()
+
+
+def _why_not_ready(statuses: Mapping[str, Status | PoolError]) -> str:
+    """ "" if one pool can serve. Raises `PoolError` where none answers."""
+    whys = {pool: why_not_ready(status, None) for pool, status in answered(statuses).items()}
+    return "" if "" in whys.values() else "; ".join(f"{pool}: {why}" if pool else why for pool, why in whys.items())
 
 
 def _json(value: Any) -> Response:

@@ -3,7 +3,7 @@
 What the pool does not count is 0: the time of the last job, of failed ones, and of copies to and from the device.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pool.gateway.catalogue import numbers
@@ -14,19 +14,27 @@ __all__ = ["statistics"]
 NONE = {"count": 0, "ns": 0}
 
 
-def statistics(models: Iterable[Model], metrics: Metrics) -> dict[str, Any]:
-    return {"model_stats": [_of(model, number, metrics) for model in models for number in numbers(model)]}
+def statistics(models: Iterable[Model], pools: Collection[Metrics]) -> dict[str, Any]:
+    """Of all pools together."""
+    found: dict[tuple[str, int], list[VersionCounts]] = {}
+    for model in models:
+        for number in numbers(model):
+            found.setdefault((model.model, number), []).extend(_counts(model.name, number, pools))
+    return {"model_stats": [_of(name, number, counts) for (name, number), counts in found.items()]}
 
 
-def _of(model: Model, number: int, metrics: Metrics) -> dict[str, Any]:
+def _counts(name: str, number: int, pools: Iterable[Metrics]) -> list[VersionCounts]:
     """Jobs that never ran count for each of its versions."""
-    wanted = (None, number)
-    counts = [each for of in metrics.models if of.name == model.name for each in of.versions if each.version in wanted]
+    found = [each for metrics in pools for of in metrics.models if of.name == name for each in of.versions]
+    return [each for each in found if each.version in (None, number)]
+
+
+def _of(name: str, number: int, counts: Sequence[VersionCounts]) -> dict[str, Any]:
     success = _times(counts, "total")
     failed = sum(sum(each.jobs.values()) - each.jobs.get("done", 0) for each in counts)
     waits = [_times(counts, name) for name in ("queue", "batch_wait")]
     return {
-        "name": model.model,
+        "name": name,
         "version": str(number),
         "last_inference": 0,
         # A job without rows is one of them.

@@ -42,15 +42,20 @@ USUAL_CAUSES = ("CRASHED", "HUNG", "SIGABRT", "SIGKILL", "SIGSEGV", "SILENT", "S
 
 
 class PoolCollector(Collector):
-    """Of one answer of the pool; None: it gave none."""
+    """Of one answer of each pool; None: it gave none. A pool alone is called "", and then no metric has its label."""
 
-    def __init__(self, metrics: Metrics | None, routes: Iterable[Route] = ()) -> None:
+    def __init__(self, told: Mapping[str, Metrics | None], routes: Iterable[Route] = ()) -> None:
         self._numbers: dict[str, dict[Labels, float]] = {}
         self._histograms: dict[str, dict[Labels, tuple[list[int], float]]] = {}
-        self._set("pool_up", (), metrics is not None)
-        if metrics is not None:
-            self._add_status(metrics.status)
-            self._add_counts(metrics)
+        self._has_label = "" not in told
+        self._pool: Labels = ()  # of which numbers come
+        for pool, metrics in told.items():
+            self._pool = (pool,) if self._has_label else ()
+            self._set("pool_up", (), metrics is not None)
+            if metrics is not None:
+                self._add_status(metrics.status)
+                self._add_counts(metrics)
+        self._pool = ()
         for route in routes:
             self._add_route(route)
 
@@ -60,10 +65,13 @@ class PoolCollector(Collector):
                 yield self._histogram_of(family)
             else:
                 kind = GaugeMetricFamily if family.kind == "gauge" else CounterMetricFamily
-                found = kind(family.name, family.text, labels=family.labels)
+                found = kind(family.name, family.text, labels=self._labels_of(family))
                 for labels, number in self._numbers.get(family.name, {}).items():
                     found.add_metric(labels, number)
                 yield found
+
+    def _labels_of(self, family: Family) -> Labels:
+        return ("pool", *family.labels) if self._has_label and family.of_pool else family.labels
 
     # --- what there is ------------------------------------------------------------------------------------------
 
@@ -157,22 +165,22 @@ class PoolCollector(Collector):
     def _set(self, name: str, labels: Labels, number: float | None) -> None:
         """None: it is not known, so it is not told."""
         if number is not None:
-            self._numbers.setdefault(name, {})[labels] = number
+            self._numbers.setdefault(name, {})[*self._pool, *labels] = number
 
     def _add(self, name: str, labels: Labels, number: float) -> None:
-        found = self._numbers.setdefault(name, {})
-        found[labels] = found.get(labels, 0) + number
+        found, key = self._numbers.setdefault(name, {}), (*self._pool, *labels)
+        found[key] = found.get(key, 0) + number
 
     def _add_times(self, name: str, labels: Labels, times: Histogram) -> None:
         self._add_buckets(name, labels, _within(times, TIME_POWERS))
 
     def _add_buckets(self, name: str, labels: Labels, more: tuple[list[int], float]) -> None:
-        found = self._histograms.setdefault(name, {})
-        counts, total = found.get(labels, ([0] * len(more[0]), 0.0))
-        found[labels] = [a + b for a, b in zip(counts, more[0], strict=True)], total + more[1]
+        found, key = self._histograms.setdefault(name, {}), (*self._pool, *labels)
+        counts, total = found.get(key, ([0] * len(more[0]), 0.0))
+        found[key] = [a + b for a, b in zip(counts, more[0], strict=True)], total + more[1]
 
     def _histogram_of(self, family: Family) -> Metric:
-        found = HistogramMetricFamily(family.name, family.text, labels=family.labels)
+        found = HistogramMetricFamily(family.name, family.text, labels=self._labels_of(family))
         of_rows = family.name == "pool_batch_rows"
         ends = [float(2**power) if of_rows else 2**power / 1e6 for power in (ROW_POWERS if of_rows else TIME_POWERS)]
         names = [*map(floatToGoString, ends), "+Inf"]
@@ -183,7 +191,7 @@ class PoolCollector(Collector):
 
 def text_of(metrics: Metrics) -> str:
     """As `/metrics` has it, without the gateway's own."""
-    return generate_latest(PoolCollector(metrics)).decode()
+    return generate_latest(PoolCollector({"": metrics})).decode()
 
 
 def _version(version: int | None) -> str:

@@ -20,6 +20,11 @@ class Family:
     labels: tuple[str, ...]
     text: str
 
+    @property
+    def of_pool(self) -> bool:
+        """Whether a pool has it. Those of requests are the gateway's."""
+        return not self.name.startswith("pool_gateway_request")
+
 
 def _named(families: Iterable[Family]) -> Mapping[str, Family]:
     return {each.name: each for each in families}

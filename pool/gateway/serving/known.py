@@ -1,12 +1,13 @@
-"""What the pool has told of its models, kept for a moment: a request needs it before its tensors can be made."""
+"""What the pools have told of their models, kept for a moment: a request needs it before its tensors can be made."""
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pool import AsyncClient
-from pool.errors import ModelNotFound, Overloaded
-from pool.gateway.catalogue import numbers
+from pool.errors import ModelNotFound, Overloaded, PoolError, PoolUnreachable
+from pool.gateway.catalogue import Catalogues, Models, numbers
 from pool.wire.records import Model, said_of
 
 __all__ = ["Known"]
@@ -15,14 +16,15 @@ _FRESH_S = 1.0
 
 
 class Known:
-    """Of one pool. Used in one event loop.
+    """Of one client. Used in one event loop.
 
     A job waits for no question: it is made of what was told last, which is asked anew behind it. What has changed
     meanwhile is refused by the worker; then `again` has what is true now.
     """
 
-    def __init__(self) -> None:
-        self._models: tuple[Model, ...] = ()
+    def __init__(self, catalogues: Catalogues) -> None:
+        self._catalogues = catalogues
+        self._models = Models.of({})
         self._asked_at = -_FRESH_S
         self._question: asyncio.Task[None] | None = None
 
@@ -34,25 +36,31 @@ class Known:
         """The one that a job reaches, with its signatures, as it was told last.
 
         Raises `ModelNotFound`, `Overloaded` for one that no worker has loaded yet, and what a question raises.
+        `PoolUnreachable` where a pool that has never answered may have it.
         """
-        found = said_of(self._models, name, version)
+        found = said_of(self._models.all, name, version)
         if found is None or not found.signatures:
             await self._refresh(client)
-            found = said_of(self._models, name, version)
+            found = said_of(self._models.all, name, version)
         if found is None:
             raise self._missing(name, version)
         if not found.signatures:
             raise Overloaded(f"model {name} is being loaded: no worker has told yet what it takes", 1.0)
         return found
 
-    async def versions(self, client: AsyncClient, name: str, version: int | str | None) -> list[Model]:
-        """All of a model, or the one with this number or label, as they are now or were a second ago.
+    async def versions(
+        self, client: AsyncClient, name: str, version: int | str | None
+    ) -> Mapping[str, Sequence[Model]]:
+        """By pool, all of a model, or the one with this number or label, as they are now or were a second ago.
 
         Raises `ModelNotFound`, and what a question raises.
         """
         await self._refresh(client)
-        found = [each for each in self._models if name in (each.name, each.model) and _has(each, version)]
-        if not found:
+        found = {
+            pool: [each for each in models if name in (each.name, each.model) and _has(each, version)]
+            for pool, models in self._models.by_pool.items()
+        }
+        if not any(found.values()):
             raise self._missing(name, version)
         return found
 
@@ -71,10 +79,13 @@ class Known:
         if not self.is_fresh:
             await self.again(client)
 
-    def _missing(self, name: str, version: int | str | None) -> ModelNotFound:
-        there = ", ".join(each.name for each in self._models)
+    def _missing(self, name: str, version: int | str | None) -> PoolError:
+        there = ", ".join(each.name for each in self._models.all)
         which = "" if version is None else f" of version {version!r:.80}"
-        return ModelNotFound(f"no model {name!r:.100}{which}; there are: {there:.1000}")
+        what = f"no model {name!r:.100}{which}; there are: {there:.1000}"
+        if unknown := self._models.unknown:
+            return PoolUnreachable(f"{what}; but {', '.join(unknown)} has not answered yet")
+        return ModelNotFound(what)
 
     def _ask(self, client: AsyncClient) -> "asyncio.Task[None]":
         if self._question is None or self._question.done():
@@ -83,10 +94,11 @@ class Known:
         return self._question
 
     async def _asked(self, client: AsyncClient) -> None:
-        told = await client.models()
-        before = {each.name: each.signatures for each in self._models}
+        told = await self._catalogues.of(client).ask_models()
+        before = {each.name: each.signatures for each in self._models.all}
         # While its only worker is replaced nobody tells what a model takes; its jobs wait for the next one.
-        self._models = tuple(replace(each, signatures=each.signatures or before.get(each.name, {})) for each in told)
+        models = [replace(each, signatures=each.signatures or before.get(each.name, {})) for each in told.all]
+        self._models = replace(told, all=models)
         self._asked_at = time.monotonic()
 
 

@@ -1,19 +1,20 @@
 """Each request's way: from its path and body to a job, and from the job's outputs to JSON."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from pool import AsyncClient
-from pool.errors import InvalidInput, ModelNotFound
+from pool.errors import InvalidInput, ModelNotFound, PoolError
 from pool.gateway import json_text
+from pool.gateway.catalogue import Catalogues
 from pool.gateway.http import Refused, Request, Response
 from pool.gateway.serving.calls import Call, call_of
 from pool.gateway.serving.known import Known
 from pool.gateway.serving.metadata import metadata
 from pool.gateway.serving.paths import Asked, Method, asked
 from pool.gateway.serving.states import states
-from pool.wire.records import Model, Tensor
+from pool.wire.records import Model, Slot, Tensor
 from pool.wire.tensors import Array
 
 __all__ = ["Serving"]
@@ -24,10 +25,16 @@ T = TypeVar("T")
 
 
 class Serving:
-    """TensorFlow Serving's REST API for one pool."""
+    """TensorFlow Serving's REST API."""
 
-    def __init__(self) -> None:
-        self._known = Known()
+    def __init__(self, catalogues: Catalogues | None = None) -> None:
+        self._catalogues = catalogues or Catalogues()
+        self._known: dict[AsyncClient, Known] = {}  # each is told of the models that it may use
+
+    def _known_to(self, client: AsyncClient) -> Known:
+        if (known := self._known.get(client)) is None:
+            known = self._known[client] = Known(self._catalogues)
+        return known
 
     async def answer(self, request: Request, client: AsyncClient) -> Response:
         """Raises `Refused` and `PoolError`. Its `CancelledError` has cancelled the job."""
@@ -35,29 +42,36 @@ class Serving:
         return Response(200, (("Content-Type", "application/json"),), (body,))
 
     async def _answered(self, request: Request, client: AsyncClient) -> bytes:
-        what = asked(request)
+        what, known = asked(request), self._known_to(client)
         match what.method:
             case Method.STATUS:
-                models = await self._known.versions(client, what.model, what.version)
-                slots = () if all(each.ready_slots for each in models) else (await client.status()).slots
-                return json_text.write(states(models, slots, what.version))
+                pools = await known.versions(client, what.model, what.version)
+                serve = all(each.ready_slots for models in pools.values() for each in models)
+                slots = {} if serve else await self._slots(client)
+                return json_text.write(states(pools, slots, what.version))
             case Method.METADATA:
-                await self._known.versions(client, what.model, what.version)
-                model = await self._known.model(client, what.model, what.version)
+                await known.versions(client, what.model, what.version)
+                model = await known.model(client, what.model, what.version)
                 return json_text.write(metadata(what.model, model, what.version))
         return await self._job(what, request, client)
 
+    async def _slots(self, client: AsyncClient) -> dict[str, Sequence[Slot] | PoolError]:
+        """By pool."""
+        told = await self._catalogues.of(client).statuses()
+        return {pool: each if isinstance(each, PoolError) else each.slots for pool, each in told.items()}
+
     async def _job(self, what: Asked, request: Request, client: AsyncClient) -> bytes:
-        model = await self._known.model(client, what.model, what.version)
+        known = self._known_to(client)
+        model = await known.model(client, what.model, what.version)
         call: Call | None = None
         try:
             call = await _call(what, request, model)
             found = await self._run(what, call, model, client)
         except (Refused, InvalidInput, ModelNotFound):  # it has not run: another may be made of what is true now
-            if call is None and self._known.is_fresh:
+            if call is None and known.is_fresh:
                 raise
-            await self._known.again(client)
-            now = await self._known.model(client, what.model, what.version)
+            await known.again(client)
+            now = await known.model(client, what.model, what.version)
             if _inputs(now) == _inputs(model):
                 raise
             call = await _call(what, request, now)
@@ -73,7 +87,7 @@ class Serving:
                 what.model, call.inputs, signature=call.signature, outputs=call.outputs, version=version
             )
         finally:
-            self._known.renew(client)
+            self._known_to(client).renew(client)
 
 
 async def _call(what: Asked, request: Request, model: Model) -> Call:

@@ -1,22 +1,33 @@
 """The states of a model's versions as TensorFlow Serving prints them: a `GetModelStatusResponse`, as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pool.errors import PoolError
 from pool.gateway.catalogue import numbers
 from pool.wire.records import Model, Slot
 
 __all__ = ["states"]
 
 _FAILED = ("FATAL", "BACKOFF")
+_BEST = ("AVAILABLE", "LOADING", "UNLOADING", "START", "END")
 
 
-def states(models: Sequence[Model], slots: Sequence[Slot], version: int | str | None) -> dict[str, Any]:
-    """`models`: the versions of one that the client has asked for, by `version`.
+def states(
+    pools: Mapping[str, Sequence[Model]],
+    slots: Mapping[str, Sequence[Slot] | PoolError],
+    version: int | str | None,
+) -> dict[str, Any]:
+    """`pools`: by each, the versions of a model that the client has asked for, by `version`. The best of them counts.
 
-    `slots`: of the pool; REQUIRED where one of them is served by none of them now.
+    `slots`: of the pools; REQUIRED where one of the versions is served by none of them now.
     """
-    found = [(number, *_state(model, slots)) for model in models for number in _numbers(model, version)]
+    found: dict[int, tuple[str, str]] = {}
+    for pool, models in pools.items():
+        for model in models:
+            for number in _numbers(model, version):
+                state = _state(model, slots.get(pool, ()))
+                found[number] = min(found.get(number, state), state, key=lambda each: _BEST.index(each[0]))
     return {
         "model_version_status": [
             {
@@ -24,7 +35,7 @@ def states(models: Sequence[Model], slots: Sequence[Slot], version: int | str | 
                 "state": state,
                 "status": {"error_code": "UNKNOWN" if why else "OK", "error_message": why},
             }
-            for number, state, why in sorted(found, reverse=True)
+            for number, (state, why) in sorted(found.items(), reverse=True)
         ]
     }
 
@@ -33,10 +44,12 @@ def _numbers(model: Model, version: int | str | None) -> Sequence[int]:
     return (version,) if isinstance(version, int) else numbers(model)
 
 
-def _state(model: Model, slots: Sequence[Slot]) -> tuple[str, str]:
+def _state(model: Model, slots: Sequence[Slot] | PoolError) -> tuple[str, str]:
     """And why it is not served, if something is wrong."""
     if model.ready_slots:
         return "AVAILABLE", ""
+    if isinstance(slots, PoolError):
+        return "START", str(slots)
     if model.scheduling.leaving and model.slots:
         return "UNLOADING", ""
     holders = [slot for slot in slots if slot.slot in model.slots]
