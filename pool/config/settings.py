@@ -378,4 +378,4 @@ class Settings(Section):
         """What the gateway's processes are told; `endpoint`: of their pool."""
         if self.gateway is None:
             return None
-        return self.gateway.message(self.client, endpoint, self.pool.drain_timeout)
+        return self.gateway.message(endpoint, self.pool.drain_timeout)

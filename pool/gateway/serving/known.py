@@ -15,7 +15,7 @@ _FRESH_S = 1.0
 
 
 class Known:
-    """Of one pool. Used in one event loop.
+    """Of one client of the pool. Used in one event loop.
 
     A job waits for no question: it is made of what was told last, which is asked anew behind it. What has changed
     meanwhile is refused by the worker; then `again` has what is true now.

@@ -27,7 +27,12 @@ class Serving:
     """TensorFlow Serving's REST API for one pool."""
 
     def __init__(self) -> None:
-        self._known = Known()
+        self._known: dict[AsyncClient, Known] = {}  # each is told of the models that it may use
+
+    def _known_to(self, client: AsyncClient) -> Known:
+        if (known := self._known.get(client)) is None:
+            known = self._known[client] = Known()
+        return known
 
     async def answer(self, request: Request, client: AsyncClient) -> Response:
         """Raises `Refused` and `PoolError`. Its `CancelledError` has cancelled the job."""
@@ -35,29 +40,30 @@ class Serving:
         return Response(200, (("Content-Type", "application/json"),), (body,))
 
     async def _answered(self, request: Request, client: AsyncClient) -> bytes:
-        what = asked(request)
+        what, known = asked(request), self._known_to(client)
         match what.method:
             case Method.STATUS:
-                models = await self._known.versions(client, what.model, what.version)
+                models = await known.versions(client, what.model, what.version)
                 slots = () if all(each.ready_slots for each in models) else (await client.status()).slots
                 return json_text.write(states(models, slots, what.version))
             case Method.METADATA:
-                await self._known.versions(client, what.model, what.version)
-                model = await self._known.model(client, what.model, what.version)
+                await known.versions(client, what.model, what.version)
+                model = await known.model(client, what.model, what.version)
                 return json_text.write(metadata(what.model, model, what.version))
         return await self._job(what, request, client)
 
     async def _job(self, what: Asked, request: Request, client: AsyncClient) -> bytes:
-        model = await self._known.model(client, what.model, what.version)
+        known = self._known_to(client)
+        model = await known.model(client, what.model, what.version)
         call: Call | None = None
         try:
             call = await _call(what, request, model)
             found = await self._run(what, call, model, client)
         except (Refused, InvalidInput, ModelNotFound):  # it has not run: another may be made of what is true now
-            if call is None and self._known.is_fresh:
+            if call is None and known.is_fresh:
                 raise
-            await self._known.again(client)
-            now = await self._known.model(client, what.model, what.version)
+            await known.again(client)
+            now = await known.model(client, what.model, what.version)
             if _inputs(now) == _inputs(model):
                 raise
             call = await _call(what, request, now)
@@ -73,7 +79,7 @@ class Serving:
                 what.model, call.inputs, signature=call.signature, outputs=call.outputs, version=version
             )
         finally:
-            self._known.renew(client)
+            self._known_to(client).renew(client)
 
 
 async def _call(what: Asked, request: Request, model: Model) -> Call:
