@@ -9,6 +9,7 @@
     │   └── OutOfMemory      the device: the run did not fit into its memory
     ├── DeadlineExceeded     nobody: the job's time was over before its answer came
     ├── Overloaded           the load: a bound of the pool's queue was reached          (retry helps)
+    │   └── QuotaExceeded    the caller: a bound of its own [[client]] was reached          (retry helps)
     ├── WorkerLost           the worker: it, or the pool, died while it held the job    (retry helps, unless stateful)
     ├── Quarantined          the job: each worker that it was given to died with it alone
     ├── PoolUnreachable      the pool: not there, or gone                               (retry helps)
@@ -36,6 +37,7 @@ __all__ = [
     "PoolError",
     "PoolUnreachable",
     "Quarantined",
+    "QuotaExceeded",
     "WorkerLost",
     "from_fault",
 ]
@@ -108,6 +110,15 @@ class Overloaded(PoolError):
         self.retry_after = retry_after
 
 
+class QuotaExceeded(Overloaded):
+    """The client has as many jobs or bytes in the pool, or sends as many jobs a second, as its [[client]] allows.
+
+    The pool may have room for others.
+    """
+
+    blame = "the caller"
+
+
 class WorkerLost(PoolError):
     """The workers that ran the job died, or the pools that held it, or no worker is left to run it.
 
@@ -166,8 +177,8 @@ _BY_FAULT: dict[Fault, type[PoolError]] = {
 
 def from_fault(fault: Fault, text: str, retry_after_s: float | None = None) -> PoolError:
     """The exception for a fault that came over the wire."""
-    if fault is Fault.OVERLOADED:
-        return Overloaded(text, retry_after_s)
+    if fault in (Fault.OVERLOADED, Fault.QUOTA_EXCEEDED):
+        return (Overloaded if fault is Fault.OVERLOADED else QuotaExceeded)(text, retry_after_s)
     error = _BY_FAULT[fault](text)
     if fault is Fault.STATEFUL_WORKER_LOST:
         error.retryable = False

@@ -96,13 +96,11 @@ def hints(settings: "Settings", plan: Plan) -> list[str]:
         ]
         if unsaid:
             found.append(f"placed by the size of their weights, for `memory` is not set: {', '.join(unsaid)}")
-    if settings.gateway is not None and settings.gateway.tokens is not None:
-        named = {token.name for token in settings.gateway.tokens.tokens}
-        without = [client.name for client in settings.client if client.name not in named]
-        if without:
-            found.append(f"no token in {settings.gateway.tokens.path} is of the [[client]] {', '.join(without)}")
-    elif settings.client:
-        found.append("[[client]] has no effect: nobody is asked for a token without `tokens` in [gateway]")
+    tokens = settings.gateway.tokens if settings.gateway is not None else None
+    named = set() if tokens is None else {token.name for token in tokens.tokens}
+    unnamed = [client.name for client in settings.client if not client.users and client.name not in named]
+    if unnamed and settings.security is None:
+        found.append(f"nobody comes as [[client]] {', '.join(unnamed)}: it has no users, no token and no key here")
     pid = holder(ipc_path(plan.endpoint))
     if pid is not None:
         found.append(f"a pool runs at this endpoint now (pid {pid}); `pool stop` ends it")

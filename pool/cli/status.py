@@ -16,7 +16,19 @@ from pool.cli.cluster import ClusterCommand
 from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoints_option, print_json
 from pool.cli.pools import one_pool, show_each
-from pool.terminal import Column, count_of, gibibytes, plain_console, short_uuid, show, size, span, styled_state, table
+from pool.terminal import (
+    Column,
+    count_of,
+    gibibytes,
+    numeric,
+    plain_console,
+    short_uuid,
+    show,
+    size,
+    span,
+    styled_state,
+    table,
+)
 from pool.wire.entries import entry_name, is_entry
 from pool.wire.readiness import left_out
 from pool.wire.records import Account, Failover, Gateway, Slot, Status
@@ -161,7 +173,7 @@ def _accounts(accounts: Sequence[Account]) -> Table:
         Column(">JOBS NOW", lambda each: f"{each.jobs:,}"),
         Column(">BYTES NOW", lambda each: size(each.bytes)),
         Column(">JOBS", lambda each: f"{each.taken:,}"),
-        Column(">DEVICE TIME", lambda each: span(each.device_s)),
+        Column(">DEVICE TIME", lambda each: f"{numeric(each.device_s)} s"),
     )
 
 

@@ -43,6 +43,7 @@ class AsyncClient(AsyncQuestions):
         reconnect_timeout: float = RECONNECT_S,
         key: KeyFile | None = None,
         server_key: KeyFile | None = None,
+        impersonate: str | None = None,
     ) -> None:
         """As `Client`."""
         client = Client(
@@ -51,6 +52,7 @@ class AsyncClient(AsyncQuestions):
             reconnect_timeout=reconnect_timeout,
             key=key,
             server_key=server_key,
+            impersonate=impersonate,
         )
         self._begin(client)
 

@@ -71,6 +71,7 @@ class Client(Replicas):
         reconnect_timeout: float = RECONNECT_S,
         key: KeyFile | None = None,
         server_key: KeyFile | None = None,
+        impersonate: str | None = None,
         spin_us: int = 0,
     ) -> None:
         """`endpoint`: "ipc://…", "tcp://host:port" or a pool's name; None: as `pool.endpoint.endpoints` says.
@@ -82,6 +83,9 @@ class Client(Replicas):
         as in the user's profiles, else $POOL_KEY and $POOL_SERVER_KEY. An endpoint beyond this machine needs both.
         `InvalidConfig` says what is missing. Where the pool does not let the key in, jobs end in `NotAllowed`.
 
+        `impersonate`: the name of a client, such as a gateway's, that this one is to be for the pool: its jobs count on
+        that client's account, and it may do what both may. Takes a right; without it jobs end in `NotAllowed`.
+
         `connect_timeout`: how many seconds to look for a pool at first; `reconnect_timeout`: for one that was lost.
         After that, jobs end in `PoolUnreachable`. With a `reconnect_timeout` of 0 they end as soon as it is lost.
 
@@ -90,6 +94,7 @@ class Client(Replicas):
         """
         self._timeouts = connect_timeout, reconnect_timeout
         self._keys = key, server_key
+        self._impersonate = impersonate
         self._discovery = self._discover(endpoint)
         found = self._discovery
         peers = self._peers_of(endpoint) if found is None else self._named(found.wait())
@@ -111,8 +116,8 @@ class Client(Replicas):
         given = addresses(endpoints)
         # One of several may be on this machine, and a pool's name brings its own keys.
         alone = len(given) == 1 and self._discovery is None
-        keys = {each: self._keys if alone or str(each).startswith("tcp://") else () for each in given}
-        return [Peer.of(each, *self._timeouts, *keys[each]) for each in given]
+        keys = {each: self._keys if alone or str(each).startswith("tcp://") else (None, None) for each in given}
+        return [Peer.of(each, *self._timeouts, *keys[each], self._impersonate) for each in given]
 
     def _discover(self, endpoint: str | Sequence[str] | None) -> Following | None:
         """The pools of a Ray cluster, if one is given."""
@@ -160,6 +165,7 @@ class Client(Replicas):
                         reconnect_timeout=peer.reconnect_timeout_s,
                         key=key,
                         server_key=server_key,
+                        impersonate=self._impersonate,
                     )
             return tuple(self._each[name] for name in peers)
 

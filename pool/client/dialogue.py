@@ -35,7 +35,7 @@ from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.shared_memory import SharedMemory
 from pool.client.sources import Sources
 from pool.client.wait import Wait
-from pool.errors import Incompatible, PoolError, PoolUnreachable
+from pool.errors import Incompatible, NotAllowed, PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
 from pool.wire.hot import Buffer
@@ -147,7 +147,7 @@ class Dialogue:
                     return
             self._peer.check()
             self._channel = context.channel(self._peer.endpoint, self._sources, self._peer.keys)
-            self._send(wire.Open(self._name))
+            self._send(wire.Open(self._name, self._peer.impersonates))
 
     def wait_s(self, now: float) -> float:
         """How long there is nothing to do if nothing comes; what follows is held against nobody but this process."""
@@ -412,6 +412,8 @@ class Dialogue:
             case wire.Farewell(text, unread):
                 let_go = f"the pool at {self._peer.endpoint} disconnected this client: {text}"
                 raise PoolAway(let_go, unread=unread, listens=True)
+            case wire.Denied(text):
+                raise NotAllowed(f"the pool at {self._peer.endpoint}: {text}")
             case wire.Refusal(text):
                 # Of this protocol's version, so it is about what this client has sent, and would be again.
                 raise PoolUnreachable(f"the pool at {self._peer.endpoint} dropped this client: {text}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pool.endpoint import DEFAULT_NAME, ENDPOINT_VARIABLE, MEMORY_SUFFIX, SERVICES, endpoints, obstacle
 from pool.errors import InvalidInput, PoolUnreachable
-from pool.keys import KeyFile, Keys, keys_for, named
+from pool.keys import NAME, KeyFile, Keys, keys_for, named
 
 __all__ = ["CONNECT_S", "RECONNECT_S", "Peer", "addresses", "check_folder"]
 
@@ -42,8 +42,8 @@ class Peer:
 
     `endpoint`: the pool's; while it is looked for, where it is looked for. `sought`: where it may be, if nobody has
     given its address, the user's own pool first. `keys`: of the connection, where it has any. `pause_s`: before it is
-    looked for. `name`: by which all clients know it that have several; "": by its endpoint. `given`: what the caller
-    has written for it.
+    looked for. `name`: by which all clients know it that have several; "": by its endpoint. `impersonates`: as whom its
+    client comes; "": as itself. `given`: what the caller has written for it.
     """
 
     endpoint: str
@@ -53,6 +53,7 @@ class Peer:
     keys: Keys | None = None
     pause_s: float = 0.0
     name: str = ""
+    impersonates: str = ""
     given: str = ""
     _obstacles: dict[str, str] = field(default_factory=dict)
 
@@ -64,14 +65,17 @@ class Peer:
         reconnect_timeout: float,
         key: KeyFile | None = None,
         server_key: KeyFile | None = None,
+        impersonate: str | None = None,
     ) -> "Peer":
-        """Raises `ValueError` for what is no time to wait, `InvalidInput` for what is no endpoint.
+        """Raises `ValueError` for what is no time to wait, `InvalidInput` for what is no endpoint or no client's name.
 
         Raises `InvalidConfig` for keys that are wrong or missing.
         """
         for name, seconds in (("connect_timeout", connect_timeout), ("reconnect_timeout", reconnect_timeout)):
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"{name} is {seconds}; give seconds")
+        if impersonate is not None and NAME.fullmatch(impersonate) is None:
+            raise InvalidInput(f"impersonate is {impersonate!r:.80}; give the name of a client, as [[client]] has it")
         user = os.geteuid()
         given = endpoint if endpoint is not None else os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_NAME
         profile = named(given, os.environ, user)
@@ -80,7 +84,8 @@ class Peer:
             raise InvalidInput(f"{first!r:.200} is no endpoint; give ipc://PATH, tcp://HOST:PORT or a pool's name")
         keys = keys_for(first, profile, key, server_key, os.environ, user)
         sought = (first, *others) if others else ()
-        return cls(first, connect_timeout, reconnect_timeout, sought, keys, given=given)
+        as_whom = impersonate or ""
+        return cls(first, connect_timeout, reconnect_timeout, sought, keys, impersonates=as_whom, given=given)
 
     @property
     def key(self) -> str:

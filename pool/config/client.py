@@ -8,7 +8,6 @@ from pydantic import AfterValidator, Field, PlainValidator, field_validator
 from pool.config.quantities import BytesOrUnlimited, CountOrUnlimited, RateOrUnlimited
 from pool.config.section import Section
 from pool.keys import NAME
-from pool.wire.gateway import ClientRules
 from pool.wire.rights import Right
 
 __all__ = ["ClientSection"]
@@ -66,7 +65,3 @@ class ClientSection(Section):
     @classmethod
     def _once_each(cls, value: tuple[Right, ...]) -> tuple[Right, ...]:
         return tuple(dict.fromkeys(value))
-
-    def message(self) -> ClientRules:
-        """For the gateway."""
-        return ClientRules(self.name, self.models, self.rate, self.max_jobs, self.max_bytes)

@@ -6,7 +6,6 @@ import os
 import re
 import ssl
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +21,6 @@ from pydantic import (
     model_validator,
 )
 
-from pool.config.client import ClientSection
 from pool.config.quantities import Bytes, PositiveSeconds
 from pool.config.section import AtKey, Section, SomePath, Texts, or_word, user_of
 from pool.kept import WrongTokens, read_tokens
@@ -198,16 +196,13 @@ class GatewaySection(Section):
                 raise AtKey("certificate", f"{self.certificate.path} with the key {self.key}: {why}; {right}") from None
         return self
 
-    def message(
-        self, clients: Sequence[ClientSection], endpoints: tuple[str, ...], drain_timeout_s: float
-    ) -> GatewaySettings:
+    def message(self, endpoints: tuple[str, ...], drain_timeout_s: float) -> GatewaySettings:
         """All of it, as it travels to the gateway's processes. `endpoints`: of the pools."""
         return GatewaySettings(
             endpoints,
             self.listen,
             processes=self.processes,
             tokens=None if self.tokens is None else self.tokens.tokens,
-            clients=tuple(client.message() for client in clients),
             certificate=None if self.certificate is None else self.certificate.path,
             key=self.key,
             hosts=self.hosts,

@@ -378,4 +378,4 @@ class Settings(Section):
         """What the gateway's processes are told; `endpoints`: of their pools, none as any client finds them."""
         if self.gateway is None:
             return None
-        return self.gateway.message(self.client, endpoints, self.pool.drain_timeout)
+        return self.gateway.message(endpoints, self.pool.drain_timeout)

@@ -95,9 +95,12 @@ class EndSessions(OfWorker):
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
+    """`others`: what follows the text for who may know of other models."""
+
     fault: Fault
     text: str
     retry_after_s: float | None = None
+    others: str = ""
 
 
 @dataclass(slots=True)

@@ -46,6 +46,10 @@ class ModelPolicy:
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 
+KEY, TOKEN = "key:", "token:"
+"""What the accounts begin with of those who have a name of their own, and no `[[client]]`."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccountPolicy:
     """What the connections of one client may together; None: only the pool's bounds."""
@@ -92,10 +96,15 @@ class Policy:
     recycle_age_s: float | None = None  # a worker that is older, or has done more jobs, or holds more memory, is
     recycle_jobs: int | None = None  # replaced; None: for no such reason
     recycle_bytes: int | None = None
-    accounts: Mapping[str, AccountPolicy] = field(default_factory=dict)  # those that are not in it have no bounds
+    accounts: Mapping[str, AccountPolicy] = field(default_factory=dict)  # see `account`
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
     versions: Mapping[str, Versions] = field(default_factory=dict)  # of models of which several are served at once
     unloadable: Mapping[str, str] = field(default_factory=dict)  # models that no slot has for this reason
+
+    def account(self, name: str) -> AccountPolicy | None:
+        """None: it is of many programs, each of whose connections is a client by itself."""
+        policy = self.accounts.get(name)
+        return AccountPolicy() if policy is None and name.startswith((KEY, TOKEN)) else policy
 
     def model(self, name: str) -> ModelPolicy:
         return self.models.get(name, ModelPolicy())

@@ -1,7 +1,9 @@
 """What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
 
-admit   Host and Origin ──► token ──► model, rate and bounds        before the body is read
+admit   Host and Origin ──► token                                     before the body is read
 answer  decompressed ──► the protocol of the path ──► compressed      what it raises becomes a response, too
+
+What the client of a token may do, and how much of it, the pool decides.
 """
 
 import asyncio
@@ -20,13 +22,14 @@ from pool.gateway.accounts import Sum
 from pool.gateway.callers import Caller, Callers
 from pool.gateway.codes import refusal, refused
 from pool.gateway.hosts import Hosts
-from pool.gateway.http import TOO_MANY_BYTES, Limits, Refused, Request, Response, compressed, decompressed
+from pool.gateway.http import Limits, Refused, Request, Response, compressed, decompressed
 from pool.gateway.metrics import ROUTES
 
 __all__ = ["Application", "Spoken", "answer_of"]
 
 log = logging.getLogger("pool.gateway")
 
+SHARE = 4  # a token may hold so many times what is free: alone 4/5 of all bytes, two of them 4/9 each, and so on
 OPEN = ("/v2/health/live", "/v2/health/ready")  # load balancers have no token, and learn nothing here
 WHAT = (
     "a gateway of a TensorFlow worker pool: it answers below /v1 (TensorFlow Serving), /v2 (Open Inference Protocol)"
@@ -78,37 +81,37 @@ class Application:
         self._bodies = bodies
         self._count = count
 
-    def admit(self, request: Request) -> Caller | None:
-        """None for who needs no token."""
+    def admit(self, request: Request) -> Caller:
         self._hosts.check(request)
-        if request.path in OPEN:
-            return None
-        caller = self._callers.of(request)
-        if caller.is_bound:
-            match [part for part in request.segments() if part]:  # decoded: a path may say `models` in several ways
-                case ["metrics" | "monitoring", *_] | ["v2", "models", "stats"] | ["v2", "repository", "index"]:
-                    raise Refused(403, f"{caller.name} may use some models only; this tells of all")
-                case ["v1", "models", name, *_]:
-                    caller.check_model(name.partition(":")[0])
-                case ["v2", "models", name, *_] | ["v2", "repository", "models", name, *_]:
-                    caller.check_model(name)
-        return caller
+        return self._callers.anybody if request.path in OPEN else self._callers.of(request)
 
-    def place(self, caller: Caller | None, size_bytes: int) -> NDArray[np.uint8]:
-        if caller is not None:
-            with contextlib.suppress(PoolError):
-                return caller.memory(size_bytes)
+    def place(self, caller: Caller, size_bytes: int) -> NDArray[np.uint8]:
+        with contextlib.suppress(PoolError):
+            return caller.memory(size_bytes)
         return np.empty(size_bytes, np.uint8)
 
-    async def answer(self, request: Request, caller: Caller | None) -> Response:
+    def hold(self, caller: Caller, size_bytes: int) -> None:
+        own, most = caller.bodies, self._limits.bodies_bytes
+        if size_bytes <= 0:
+            self._bodies.give(-size_bytes)
+            if own is not None:
+                own.give(-size_bytes)
+            return
+        if not self._bodies.take(size_bytes, most):
+            raise Refused(503, "the gateway holds as many bytes of requests as it may", 1.0)
+        if own is not None and not own.take(size_bytes, SHARE * (most - self._bodies.all)):
+            self._bodies.give(size_bytes)
+            raise Refused(429, f"the gateway holds as many bytes of {caller.name} as it may beside others", 1.0)
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
         began, grown = time.monotonic(), 0
         try:
             protocol = self._protocols.get(request.path[1:].partition("/")[0])
             if protocol is None:
                 raise Refused(404, f"nothing is at {request.path!r:.200}; this is {WHAT}")
-            grown = await self._decompressed(request)
+            grown = await self._decompressed(request, caller)
             self._check_json(request)
-            response = await self._asked(protocol, request, caller)
+            response = await answer_of(protocol, request, caller.client)
             accepted = request.headers.get("accept-encoding")
             if accepted is not None and _may_shrink(request, response.status):
                 response = await compressed(response, accepted)
@@ -116,30 +119,17 @@ class Application:
             self._count(_route(request.path), 499, time.monotonic() - began)
             raise
         finally:
-            self._bodies.give(grown)
+            self.hold(caller, -grown)
         self._count(_route(request.path), response.status, time.monotonic() - began)
         return response
 
-    async def _decompressed(self, request: Request) -> int:
+    async def _decompressed(self, request: Request, caller: Caller) -> int:
         """How many bytes more the body has since. They are on the account, until they are given back."""
         came = len(request.body)
         await decompressed(request, self._limits.body_bytes)
         grown = max(0, len(request.body) - came)
-        if grown and not self._bodies.take(grown, self._limits.bodies_bytes):
-            raise Refused(503, TOO_MANY_BYTES, 1.0)
+        self.hold(caller, grown)
         return grown
-
-    async def _asked(self, protocol: Spoken, request: Request, caller: Caller | None) -> Response:
-        if caller is None:
-            caller = self._callers.anybody
-        if request.method != "POST":
-            return await answer_of(protocol, request, caller.client)
-        size_bytes = len(request.body)
-        caller.begin(size_bytes)
-        try:
-            return await answer_of(protocol, request, caller.client)
-        finally:
-            caller.end(size_bytes)
 
     def _check_json(self, request: Request) -> None:
         # In any other protocol the header says nothing: all of the body is read as JSON.

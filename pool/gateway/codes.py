@@ -14,6 +14,7 @@ from pool.errors import (
     PoolError,
     PoolUnreachable,
     Quarantined,
+    QuotaExceeded,
     WorkerLost,
 )
 from pool.gateway import json_text
@@ -30,6 +31,7 @@ STATUS: dict[type[PoolError], int] = {
     ModelFailed: 500,
     DeadlineExceeded: 504,
     Overloaded: 503,
+    QuotaExceeded: 429,
     WorkerLost: 503,
     Quarantined: 500,
     PoolUnreachable: 503,
@@ -41,7 +43,7 @@ def refused(error: PoolError) -> Refused:
     """With the pool's text."""
     status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
     wait_s = None
-    if status == 503:
+    if status in (429, 503):
         wait_s = getattr(error, "retry_after", None) or 1.0
     return Refused(status, str(error), wait_s)
 

@@ -52,7 +52,7 @@ async def serve(
     requests = RequestCounts(counts_fd)
     protocols = _protocols(settings, requests)
     application = Application(callers, _hosts(settings), protocols, limits, accounts.bodies, requests.count)
-    server = Server(application, limits, accounts.connections, accounts.bodies)
+    server = Server(application, limits, accounts.connections)
     try:
         await server.open(listening, _tls(settings))
         on_ready()

@@ -11,6 +11,6 @@ from pool.plan.placement import DevicesOccupied
 from pool.plan.plan import Plan
 from pool.plan.planning import make_plan
 from pool.plan.reconciler import Reconciler
-from pool.plan.requests import Answer, Source
+from pool.plan.requests import Answer, Source, request_of
 
-__all__ = ["Answer", "DevicesOccupied", "Footprints", "Plan", "Reconciler", "Source", "make_plan"]
+__all__ = ["Answer", "DevicesOccupied", "Footprints", "Plan", "Reconciler", "Source", "make_plan", "request_of"]

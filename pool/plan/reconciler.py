@@ -79,6 +79,7 @@ class Reconciler:
         self._turn = turn
         self._world = self._good = plan.world.run_by(plan)
         # `_good`: the last with which every slot has come up
+        self._stuck: World | None = None  # in which jobs could get neither what is pending nor what was before
         self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished, self._alone)
         self._finish_by = 0.0
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
@@ -254,13 +255,20 @@ class Reconciler:
         """Every slot has what it should: what no job was to get before is theirs now."""
         if not self.plan.pending:
             self._good = self._world
-        elif (failure := nowhere(self.plan, self._is_lost)) is not None:
+        elif self._world != self._stuck:
+            plan = self.plan
+            self._take_up()
+            self._stuck = self._world if self.plan is plan else None
+
+    def _take_up(self) -> None:
+        """Jobs get what is pending; where that cannot be, what it was before."""
+        if (failure := nowhere(self.plan, self._is_lost)) is not None:
             self._failed(failure, self._good)
-        else:
-            up = replace(self._world, up=frozenset(self.plan.given.names))
-            if not self._run_by_first(up, replace(up, failovers=())):
-                pending = {model_of(name) for name in self.plan.pending}
-                self._failed(Failure("there is no room for it", pending), self._good)
+            return
+        up = replace(self._world, up=frozenset(self.plan.given.names))
+        if not self._run_by_first(up, replace(up, failovers=())):
+            pending = {model_of(name) for name in self.plan.pending}
+            self._failed(Failure("there is no room for it", pending), self._good)
 
     def status(self) -> dict[str, object]:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""

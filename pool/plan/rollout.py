@@ -1,6 +1,7 @@
 """From what each slot has to what it should have, one slot after another, whatever the cause.
 
     begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
+                                                              ├ its device is gone ─► slot 1: …
                                                               ├ its replacement failed ─► its former welcome; the end
                                                               ├ died ─► its former welcome, RestartAsked; the end
                                                               └ either, `alone` ─► its former welcome; slot 1: …
@@ -132,7 +133,9 @@ class Rollout:
         if turn is None or change.slot != turn.slot:
             return
         is_new = change.incarnation >= turn.incarnation
-        if isinstance(change, WorkerChanged):
+        if self._is_lost(turn.slot):
+            self._turn = None  # the settings are not to blame, so the others get theirs
+        elif isinstance(change, WorkerChanged):
             if is_new:
                 if self._fleet.slots[turn.slot].worker.incarnation > change.incarnation:
                     # Who sat there died meanwhile, and the next one was told the new settings.

@@ -12,12 +12,14 @@ from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
 from pool.core.fleet import SlotState
 from pool.devices import Device, Reading
 from pool.logs import about, since
-from pool.plan import Answer
+from pool.plan import Answer, request_of
 from pool.processes import RESTART_NEEDED
 from pool.recorder import Recorder
 from pool.serve.front import Front, Question
 from pool.serve.offers import offers
 from pool.serve.refusals import count
+from pool.serve.sight import explained_for, metrics_for, models_for, sees, status_for
+from pool.serve.standing import Standing, other_models
 from pool.serve.status import model_counts, models_status, pool_status, slot_status
 from pool.wire.faults import Fault
 from pool.wire.rights import RIGHTS, needed
@@ -73,25 +75,27 @@ class Admin:
 
     def _answer(self, question: Question) -> None:
         """Raises `Refused`."""
-        if question.what in RIGHTS and question.what not in question.may:
+        who = question.standing
+        if question.what in RIGHTS and question.what not in who.may:
             raise Refused(needed(question.what, question.what), Fault.NOT_ALLOWED)
         match question.what:
             case "status":
-                self._front.reply(question, self._status())
+                self._front.reply(question, status_for(who, self._status()))
             case "metrics":
                 counts, nameless = model_counts(self._machine), dict(self._machine.answered_nameless)
-                self._front.reply(question, {"status": self._status(), "models": counts, "nameless": nameless})
+                told = {"status": self._status(), "models": counts, "nameless": nameless}
+                self._front.reply(question, metrics_for(who, told))
             case "models":
                 found = self._pool()
                 away, unloadable = found["failover"]["away"], found["unloadable"]
-                told = models_status(self._machine, away, unloadable, self._remarks, time.monotonic())
-                self._front.reply(question, told)
+                models = models_status(self._machine, away, unloadable, self._remarks, time.monotonic())
+                self._front.reply(question, models_for(who, models))
             case "offers":
-                self._front.reply(question, offers(self._machine, question.about))
+                self._front.reply(question, offers(self._machine, question.about, who))
             case "explain" if question.about.startswith(SLOT):
                 self._front.reply(question, self._explain_slot(question))
             case "explain":
-                self._front.reply(question, self._explain(question.about))
+                self._front.reply(question, self._explain(question.about, who))
             case "logs":
                 self._front.reply(question, _logs(question.about))
             case "restart" | "drain":
@@ -99,6 +103,8 @@ class Admin:
             case "stop":
                 self._front.reply(question)
                 self._feed(StopAsked("a client requested it"))
+            case "load" | "unload" if not sees(who, name := _named(question)):
+                raise Refused(other_models(who, question.what, name), Fault.NOT_ALLOWED)
             case "reload" | "load" | "unload":
                 self._reload(question.what, question.about, partial(self._front.reply, question))
             case other:
@@ -129,16 +135,18 @@ class Admin:
         self._feed(RestartAsked(slot, sparing=how == ROLLING) if restart else DrainAsked(slot))
         return {"slot": slot, "incarnation": follows} if restart else {"slot": slot}
 
-    def _explain(self, asked: str) -> dict[str, Any]:
+    def _explain(self, asked: str, who: Standing) -> dict[str, Any]:
         history = self._machine.explain(asked)
-        if history is None:
+        if history is not None and not asked:
+            history["deaths"] = self._recorder.deaths()
+        if (told := explained_for(who, history)) is None:
             raise Refused(f"this pool knows no job {asked!r:.40}; it remembers only recent jobs, by its own numbers")
-        return history if asked else {**history, "deaths": self._recorder.deaths()}
+        return told
 
     def _explain_slot(self, question: Question) -> dict[str, Any]:
         """A worker's output may have anything in it, so it is told as the log is."""
         asked, slots = question.about.removeprefix(SLOT), self._machine.fleet.slots
-        if "logs" not in question.may:
+        if "logs" not in question.standing.may:
             raise Refused(needed("a question about crash reports", "logs"), Fault.NOT_ALLOWED)
         if not (_is_number(asked) and int(asked) < len(slots)):
             raise Refused(f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
@@ -148,6 +156,14 @@ class Admin:
             "crash_reports": self._recorder.reports(number),
             "folder": self._recorder.folder(),
         }
+
+
+def _named(question: Question) -> str:
+    """The model that is to come or go; "" for what names none, and is refused for that."""
+    try:
+        return request_of(question.what, question.about).model
+    except ValueError:
+        return ""
 
 
 def _logs(after: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pool.serve.layouts import Layout, form_of, read
 from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
-from pool.serve.standing import Standing
+from pool.serve.standing import Standing, other_models
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, NAMES_BYTES, TABLE_BYTES, Names, call_bytes
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.faults import Fault
@@ -109,8 +109,7 @@ def _call(names: Names, table: bytes, standing: Standing) -> Call:
 def _refusal(names: Names, standing: Standing) -> tuple[Fault, str] | None:
     """Why its client may not make such calls."""
     if standing.models is not None and names.model not in standing.models:
-        text = f"client {standing.account} may not use model {names.model!r:.100}: its [[client]] has other `models`"
-        return Fault.NOT_ALLOWED, text
+        return Fault.NOT_ALLOWED, other_models(standing, "use", names.model)
     if names.signature in WRITING and "sessions" not in standing.may:
         return Fault.NOT_ALLOWED, needed(SESSION_WRITES, "sessions")
     return None

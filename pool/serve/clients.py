@@ -33,7 +33,7 @@ class Client:
 
     `comparing`: those of them that are compared with quarantined ones first. `terms`: the last that it was told of.
     `standing`: who it is, and what it may. `entrant`: whose key it has shown; `uid`: whose process it is, where the
-    kernel says so.
+    kernel says so. `impersonates`: as whom it has come; "": as itself.
     """
 
     name: bytes
@@ -42,6 +42,7 @@ class Client:
     standing: Standing = NOBODY
     entrant: Entrant | None = None
     uid: int | None = None
+    impersonates: str = ""
     calls: Calls = field(default_factory=Calls)
     owed: dict[int, JobRegions | None] = field(default_factory=dict)
     comparing: dict[int, Reading] = field(default_factory=dict)
@@ -89,14 +90,19 @@ class Clients:
         self._looked = math.inf
 
     def find(
-        self, address: Address, standing: Standing = NOBODY, entrant: Entrant | None = None, uid: int | None = None
+        self,
+        address: Address,
+        standing: Standing = NOBODY,
+        entrant: Entrant | None = None,
+        uid: int | None = None,
+        impersonates: str = "",
     ) -> Client:
         """The client there; a new one if there is none, of which the rest is said."""
         client = self.at.get(address)
         if client is None:
             self._last += 1
             name = self._last.to_bytes(8, "big") + standing.account.encode()
-            client = self.at[address] = Client(name, address, self._terms, standing, entrant, uid)
+            client = self.at[address] = Client(name, address, self._terms, standing, entrant, uid, impersonates)
             self.named[client.name] = client
         return client
 

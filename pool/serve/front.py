@@ -23,6 +23,7 @@ from pool.clock import Alarm
 from pool.core import Job
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
+from pool.keys import NAME, Entrant
 from pool.logs import about, callers
 from pool.serve import gate
 from pool.serve.calls import Call, inputs_of
@@ -39,7 +40,7 @@ from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
-from pool.serve.standing import ANYBODY, Standing, Standings
+from pool.serve.standing import Standing, Standings
 from pool.serve.zap import Zap
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
@@ -48,6 +49,7 @@ from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.hot import Buffer
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
+from pool.wire.rights import needed
 from pool.wire.signatures import Refused
 from pool.wire.unpacking import Unpacking
 
@@ -71,6 +73,8 @@ TCP_SHARE = 1.5  # of the reserve of descriptors: what strangers may take ends w
 HANDSHAKE_MS = 2000  # for a handshake over TCP: a few round trips
 LOCAL_THREAD, TCP_THREAD = 0, 1  # of libzmq: what strangers have it do keeps nobody on this machine waiting
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
+OTHER_INSTANCE = "this message is for another instance of the pool, which has ended"
+IMPERSONATES = "a client that comes as another one and has no right to"
 LETTER_JOBS = 256  # of one client in one message: a header of some 20 KiB
 LETTER_BYTES = 1 << 20  # what is larger costs more than a message does, and is better begun to be read
 
@@ -147,14 +151,18 @@ class Front:
         self._outboxes.adopt(most_replies, credit_bytes)
         self._standings = standings
         for client in self._clients.named.values():
-            if self._standing(client) != client.standing:
+            if self._is_another(client):
                 self._ends(client, wire.Farewell("its [[client]] has changed", unread=False))
 
-    def _standing(self, client: Client) -> Standing:
-        """By the present configuration."""
-        if client.entrant is not None:
-            return self._standings.of_key(client.entrant.name)
-        return self._standings.of_user(client.uid)  # None for who comes over TCP without a key
+    def _standing(self, entrant: Entrant | None, uid: int | None, impersonates: str) -> Standing | None:
+        """By the present configuration; None for who may not impersonate."""
+        # `uid` is None of who comes over TCP without a key.
+        own = self._standings.of_user(uid) if entrant is None else self._standings.of_key(entrant.name)
+        return self._standings.impersonated(own, impersonates) if impersonates else own
+
+    def _is_another(self, client: Client) -> bool:
+        """Whether it is somebody else by now, or may do something else."""
+        return client.standing != self._standing(client.entrant, client.uid, client.impersonates)
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone until it is opened to a group: its members, too, may submit and
@@ -312,7 +320,9 @@ class Front:
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:
-                client = self._begins(address, frames[0])
+                client = self._begins(address, frames[0], envelope)
+                if client is None:
+                    return None
             elif client.entrant is not None and not client.entrant.may_stay:
                 self._ends(client, wire.Farewell("its key may not enter any more", unread=False))
                 return None
@@ -322,10 +332,12 @@ class Front:
             if client.terms is not self._opened:
                 self._inform(client, envelope)
             if type(message) is wire.Open:
+                if message.impersonates != client.impersonates:
+                    raise BadFrame("a connection stays the client that it came as")
                 self._tell_terms(client)
                 return None
             if envelope.instance != self._instance:
-                raise BadFrame("this message is for another instance of the pool, which has ended")
+                raise BadFrame(OTHER_INSTANCE)
             if type(message) is wire.Submit:
                 return self._submitted(client, message, envelope.payload, frames, now)
             return self._event(client, message)
@@ -335,17 +347,32 @@ class Front:
             self._drop(self._clients.find(address), error, "read what it sent")
         return None
 
-    def _begins(self, address: Address, frame: zmq.Frame) -> Client:
-        """Who it is that speaks for the first time. Raises `BadFrame` for a key that may not enter any more."""
-        index = address[0]
-        if self._local[index]:
+    def _begins(self, address: Address, frame: zmq.Frame, envelope: Envelope) -> Client | None:
+        """Who it is that speaks for the first time; None: it is not to go on, and was told so.
+
+        Raises `BadFrame` for a key that may not enter any more.
+        """
+        message, entrant, uid = envelope.message, None, None
+        if type(message) is not wire.Open:  # the pool has forgotten it, and as whom it came
+            if envelope.instance != self._instance:
+                raise BadFrame(OTHER_INSTANCE)
+            if type(message) is not wire.Close:
+                self._say_to(address, wire.Farewell("it was forgotten", unread=False))
+            return None
+        if self._local[address[0]]:
             uid = gate.uid_of(frame)
-            return self._clients.find(address, self._standings.of_user(uid), uid=uid)
-        if (zap := self._zaps[index]) is None:
-            return self._clients.find(address, ANYBODY)
-        if (entrant := zap.entrant(frame)) is None:
+        elif (zap := self._zaps[address[0]]) is not None and (entrant := zap.entrant(frame)) is None:
             raise BadFrame("the key of this connection may not enter any more")
-        return self._clients.find(address, self._standings.of_key(entrant.name), entrant)
+        name = message.impersonates
+        if name and NAME.fullmatch(name) is None:
+            raise BadFrame(f"{name!r:.80} is no client's name")
+        standing = self._standing(entrant, uid, name)
+        if standing is None:
+            if count(self.refused, IMPERSONATES):
+                log.warning("refused %s", IMPERSONATES, extra=about("message_refused", reason=IMPERSONATES))
+            self._say_to(address, wire.Denied(needed("another client's name", "impersonate")))
+            return None
+        return self._clients.find(address, standing, entrant, uid, name)
 
     def parted(self, client: bytes) -> None:
         """The core has heard that it is gone, and what that brought about was sent."""
@@ -381,7 +408,7 @@ class Front:
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
-                question = Question(client.name, request, what, about, client.standing.may)
+                question = Question(client.name, request, what, about, client.standing)
                 self._turn.soon()
                 if not self._questions.add(question):
                     why = f"{MOST_WAITING} questions of this client already wait for answers"
@@ -486,14 +513,17 @@ class Front:
         if count(self.refused, text):
             said = callers(text)
             log.warning("refused a message from a client: %s", said, extra=about("message_refused", reason=said))
-        refusal = encode(wire.Refusal(text), self._instance)
         client = self._clients.at.get(address)
         if client is not None:
-            self._send(client, refusal)
-        else:  # somebody who has said nothing that was understood: nothing is kept for him
-            index, route = address
-            with contextlib.suppress(zmq.ZMQError):
-                send_frames(self.inboxes[index].socket, [route, *refusal])
+            self._send(client, encode(wire.Refusal(text), self._instance))
+        else:
+            self._say_to(address, wire.Refusal(text))
+
+    def _say_to(self, address: Address, message: Message) -> None:
+        """To somebody who is no client: nothing is kept for him."""
+        index, route = address
+        with contextlib.suppress(zmq.ZMQError):
+            send_frames(self.inboxes[index].socket, [route, *encode(message, self._instance)])
 
     def _is_local(self, client: Client) -> bool:
         return self._local[client.address[0]]
@@ -556,7 +586,7 @@ class Front:
     def failed(self, name: bytes, job: int, failed: JobFailed, kept: Path | None = None) -> None:
         """Why a job of the client has no result. `kept`: the file with its inputs, for this machine."""
         if (client := self._clients.named.get(name)) is not None:
-            text = failed.text
+            text = failed.text if client.standing.models is not None else failed.text + failed.others
             if kept is not None and self._is_local(client):
                 text += f"; `pool submit --replay {shlex.quote(str(kept))}` runs it again"
             self._fail(client, job, failed.fault, text, failed.retry_after_s)
@@ -651,6 +681,8 @@ class Front:
             self._clients.rest(client)
             if last_word is not None:
                 self._dismiss(client, last_word, now)
+            if self._is_another(client):  # whatever it heard, it is not to go on as whom it was
+                self._clients.forget(client)
             yield ClientGone(client.name)
             self._pipes.forget(client.name)
         if self._gone or self._questions or self._repeats or self._compared:

@@ -7,6 +7,8 @@ from typing import Any
 
 from pool.core import Machine
 from pool.core.fleet import SlotState
+from pool.serve.sight import sees
+from pool.serve.standing import Standing
 from pool.wire.entries import model_of
 from pool.wire.offers import Offer, Offers
 from pool.wire.signatures import Refused
@@ -14,8 +16,8 @@ from pool.wire.signatures import Refused
 __all__ = ["offers"]
 
 
-def offers(machine: Machine, asked: str) -> Any:
-    """`Offers`, as msgpack has them. `asked`: the models to name, as a list in JSON; nothing: all.
+def offers(machine: Machine, asked: str, standing: Standing) -> Any:
+    """`Offers`, as msgpack has them. `asked`: the models to name, as a list in JSON; nothing: all that it may use.
 
     Raises `Refused` for anything else.
     """
@@ -25,7 +27,7 @@ def offers(machine: Machine, asked: str) -> Any:
     stateful: dict[str, bool] = {}  # the versions of a model are models by themselves
     for model in backlog.models.values():
         name = model_of(model.name)
-        if (wanted is None or name in wanted) and not model.leaving:
+        if (wanted is None or name in wanted) and sees(standing, name) and not model.leaving:
             stateful[name] = stateful.get(name, False) or model.stateful
     done = machine.answered["done"]
     device_s = sum(model.tally.device_s for model in backlog.models.values())

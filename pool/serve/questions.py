@@ -6,6 +6,8 @@ An answer costs as much as many jobs do, so each turn of the loop gives one, and
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from pool.serve.standing import Standing
+
 __all__ = ["MOST_WAITING", "Question", "Questions"]
 
 MOST_WAITING = 16  # of one client
@@ -13,13 +15,13 @@ MOST_WAITING = 16  # of one client
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An ASK; answered with `Front.reply`. `may`: the rights of who asks."""
+    """An ASK; answered with `Front.reply`. `standing`: of who asks."""
 
     client: bytes
     request: int
     what: str
     about: str
-    may: frozenset[str]
+    standing: Standing
 
 
 class Questions:

@@ -2,7 +2,7 @@
 
     client                 pool
       │ OPEN ─────────────► │
-      │ ◄─────────── OPENED │
+      │ ◄─────────── OPENED │  or DENIED: it may not come as whom it says
       │ SUBMIT ───────────► │  the first of a call says what it is; payload: a buffer a tensor
       │ ◄─── RESULT/FAILURE │  payload: the buffers of each piece
       │ ◄──────────── UNPACK │  in their place: a chunk's members are to come by themselves
@@ -34,6 +34,7 @@ __all__ = [
     "Ask",
     "Cancel",
     "Close",
+    "Denied",
     "Failure",
     "Farewell",
     "Forget",
@@ -53,10 +54,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A client's first message; `name` is shown to people."""
+    """A client's first message; `name` is shown to people.
+
+    `impersonates`: the client whose standing and account it is to have, which takes a right; "": its own.
+    """
 
     kind: ClassVar[int] = 1
     name: str
+    impersonates: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,14 @@ class Opened:
     credit_bytes: int
     default_timeout_s: float
     ticket: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """In the place of OPENED: this client would not be let in later either. `text` names the right that it lacks."""
+
+    kind: ClassVar[int] = 18
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +206,6 @@ CLIENT_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
     for message in (
         *(Open, Submit, Cancel, Forget, Ping, Ask, Close),
-        *(Opened, Results, Failure, Released, Unpack, Unregistered, Pong, Answer, Farewell, Refusal),
+        *(Opened, Denied, Results, Failure, Released, Unpack, Unregistered, Pong, Answer, Farewell, Refusal),
     )
 }

@@ -10,6 +10,7 @@ class Fault(Enum):
     OUT_OF_MEMORY = "out-of-memory"
     DEADLINE_EXCEEDED = "deadline-exceeded"
     OVERLOADED = "overloaded"
+    QUOTA_EXCEEDED = "quota-exceeded"
     WORKER_LOST = "worker-lost"
     QUARANTINED = "quarantined"
     STATEFUL_WORKER_LOST = "stateful-worker-lost"

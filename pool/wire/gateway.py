@@ -1,4 +1,4 @@
-"""What a gateway's process is told: all of `[gateway]` and `[[client]]`, and the digests of the tokens.
+"""What a gateway's process is told: all of `[gateway]`, and the digests of the tokens.
 
     config.toml ─► `GatewaySection.message` ─► a descriptor that the process inherits ─► `pool.gateway.settings`
 
@@ -7,7 +7,7 @@ A digest never stands in a command line or in the environment, which others can 
 
 from dataclasses import dataclass
 
-__all__ = ["ClientRules", "GatewayLimits", "GatewaySettings", "Token"]
+__all__ = ["GatewayLimits", "GatewaySettings", "Token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,20 +16,6 @@ class Token:
 
     name: str
     digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ClientRules:
-    """What one client may: these `models`, None: all; so many jobs a second; so many jobs and bytes of them at once.
-
-    None: as much as the pool takes. All hold over all gateway processes together.
-    """
-
-    name: str
-    models: tuple[str, ...] | None = None
-    rate: float | None = None
-    max_jobs: int | None = None
-    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +39,9 @@ class GatewaySettings:
     """`endpoints`: of the pools; (): as any client finds them. `listen`: the address and the port of the socket.
 
     `processes`: of this gateway, which share the socket and all limits; `number`: which of them this one is, from 0.
-    `tokens`: one of them is needed; None: none is. `clients`: their rules, by name; see `rules`.
-    `certificate`, `key`: paths of PEM files; None: plain HTTP. `hosts`: names besides the addresses of this machine
-    that a request may have as its Host. `origins`: of web pages that may ask, such as "https://example.org".
+    `tokens`: one of them is needed; None: none is. `certificate`, `key`: paths of PEM files; None: plain HTTP.
+    `hosts`: names besides the addresses of this machine that a request may have as its Host. `origins`: of web pages
+    that may ask, such as "https://example.org".
     `renewed`: a digest of the certificate's file, so that another content is another value.
     `repository_control`: whether a client may load and unload models.
     `drain_timeout_s`: how long open requests may take when the gateway ends.
@@ -66,7 +52,6 @@ class GatewaySettings:
     number: int = 0
     processes: int = 1
     tokens: tuple[Token, ...] | None = None
-    clients: tuple[ClientRules, ...] = ()
     certificate: str | None = None
     key: str | None = None
     hosts: tuple[str, ...] = ()
@@ -80,7 +65,3 @@ class GatewaySettings:
     def url(self) -> str:
         """Where it answers, such as "http://127.0.0.1:8000"."""
         return f"{'https' if self.certificate else 'http'}://{self.listen}"
-
-    def rules(self, name: str) -> ClientRules:
-        """Of a client; one without a `[[client]]` may use all models, and as much as the pool takes."""
-        return next((each for each in self.clients if each.name == name), ClientRules(name))

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 MAGIC = b"TFWP"
-VERSION = 13
+VERSION = 14
 
 # Of a buffer that shares the header's frame. Measured, of the processor time that a message takes each way with a frame
 # more: 0.90 at 1 to 4 KiB, 0.91 at 8 KiB, 0.94 at 16 KiB, 0.97 at 32 KiB, 1.1 at 64 KiB.

@@ -4,9 +4,9 @@ from typing import Literal, TypeAlias, get_args
 
 __all__ = ["RIGHTS", "Right", "needed"]
 
-Right: TypeAlias = Literal["load", "unload", "drain", "restart", "reload", "stop", "logs", "sessions"]
+Right: TypeAlias = Literal["load", "unload", "drain", "restart", "reload", "stop", "logs", "sessions", "impersonate"]
 """`logs`: to read the pool's log and crash reports, where a worker's output may be. `sessions`: to open sessions that
-write. The others are what the pool is asked to do."""
+write. `impersonate`: to come as another client. The others are what the pool is asked to do."""
 RIGHTS: frozenset[str] = frozenset(get_args(Right))
 
 

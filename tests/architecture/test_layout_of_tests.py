@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = {path.name for path in TESTS.iterdir() if path.is_dir() and not path.name.startswith("__")}
+FOLDERS = {path.name for path in TESTS.iterdir() if path.is_dir() and not path.name.startswith((".", "__"))}
 SHARED = {"support"}
 # Programs of their own, which tests run or ask. What they are is on the contributors' page.
 PROGRAMS = {"attacker", "benchmarks", "docs", "golden", "simulation", "walks"}

@@ -21,6 +21,8 @@ from pool import Client
 from pool.config import demo_folder, parse_settings
 from support.pool_process import STUBS, PoolProcess, pool_process
 
+pytestmark = pytest.mark.pages
+
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 BLOCK_S = 60
 LANGUAGES = {"python", "toml", "sh", "console", "json", "text"}

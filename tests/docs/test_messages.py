@@ -6,6 +6,8 @@ from docs.markdown import ROOT
 from docs.messages import Said, messages, messages_of
 from docs.plain import BANNED, LONGEST_SAID, MEAN_SAID, words_of
 
+pytestmark = pytest.mark.pages
+
 FEWEST = 900  # there are about 1,200; fewer were found if the search were broken
 
 

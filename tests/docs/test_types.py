@@ -9,6 +9,8 @@ import pytest
 
 from docs.markdown import ROOT
 
+pytestmark = pytest.mark.pages
+
 CHECKED = """
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, assert_type

@@ -15,10 +15,12 @@ from pool.gateway.http import Limits, Refused, Request, Response, Server
 class Echo:
     """Answers with method, path, query and the sum of the body; what a test wants to know it keeps."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self.requests: list[Request] = []
         self.placed: list[NDArray[np.uint8]] = []
         self.cancelled = 0
+        self.held_bytes = 0
+        self.most_bytes = most_bytes
         self.goes_on = asyncio.Event()
         self.has_begun = asyncio.Event()
 
@@ -31,6 +33,12 @@ class Echo:
         assert caller == "caller"
         self.placed.append(np.zeros(size_bytes, np.uint8))
         return self.placed[-1]
+
+    def hold(self, caller: Any, size_bytes: int) -> None:
+        assert caller == "caller"
+        if self.held_bytes + size_bytes > self.most_bytes:
+            raise Refused(503, "too many bytes", 1.0)
+        self.held_bytes += size_bytes
 
     def refuse(self, request: Request | None, refused: Refused) -> Response:
         del request
@@ -61,9 +69,10 @@ class Echo:
 
 @asynccontextmanager
 async def serving(**limits: Any) -> AsyncIterator[tuple[Server, Echo, int]]:
-    """With the port. Asserts that no connection and no byte is left on the server's account."""
-    echo = Echo()
-    server = Server(echo, Limits(**limits))
+    """With the port. Asserts that no connection and no byte is left on the accounts."""
+    bounds = Limits(**limits)
+    echo = Echo(bounds.bodies_bytes)
+    server = Server(echo, bounds)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         await server.open(listening)
@@ -77,7 +86,7 @@ async def serving(**limits: Any) -> AsyncIterator[tuple[Server, Echo, int]]:
                     break
                 await asyncio.sleep(0.01)
     assert server.connections == 0
-    assert server.held_bytes == 0
+    assert echo.held_bytes == 0
 
 
 async def said(port: int, data: bytes, *, ends: bool = False) -> bytes:

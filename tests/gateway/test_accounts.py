@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.gateway.accounts import Accounts, Rate, Sum
-from pool.wire.gateway import ClientRules, GatewaySettings
+from pool.gateway.accounts import Accounts, Sum
+from pool.wire.gateway import GatewaySettings, Token
 
-CLIENTS = (ClientRules("alice", rate=2.0), ClientRules("bob", rate=2.0, max_jobs=1))
+TOKENS = (Token("alice", b"1"), Token("alice", b"2"), Token("bob", b"3"))
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def shared() -> Iterator[int]:
 
 
 def accounts(shared: int, number: int, processes: int = 3) -> Accounts:
-    settings = GatewaySettings((), "127.0.0.1:1", number=number, processes=processes, clients=CLIENTS)
+    settings = GatewaySettings((), "127.0.0.1:1", number=number, processes=processes, tokens=TOKENS)
     return Accounts(settings, shared)
 
 
@@ -39,39 +39,20 @@ def test_one_process_may_have_all_and_then_no_other_has_any(shared: int) -> None
 
 def test_one_that_follows_a_dead_one_holds_nothing_and_the_others_keep_what_they_have(shared: int) -> None:
     dead, other = accounts(shared, 0), accounts(shared, 1)
-    dead.of_client("alice")[0].take(5, 9)
-    other.of_client("alice")[0].take(4, 9)
-    assert not other.of_client("bob")[0].own
-    follower = accounts(shared, 0).of_client("alice")[0]
+    dead.bodies_of("alice").take(5, 9)
+    other.bodies_of("alice").take(4, 9)
+    assert not other.bodies_of("bob").own
+    follower = accounts(shared, 0).bodies_of("alice")
     assert follower.take(5, 9)
     assert not follower.take(1, 9)
+    assert follower.all == 9
 
 
-def test_each_client_has_its_own(shared: int) -> None:
-    alice, bob = accounts(shared, 0).of_client("alice"), accounts(shared, 1).of_client("bob")
-    assert alice[0].take(1, 1)
-    assert bob[0].take(1, 1)
-    assert alice[1].take(1, 1)
-    assert bob[1].take(1, 1)
-    nobody = accounts(shared, 0).of_client("nobody")
-    assert nobody[2] is None
-    assert nobody[0].take(1, 1)
-
-
-def test_a_rate_is_of_all_processes(shared: int) -> None:
-    rates = [accounts(shared, number).of_client("bob")[2] for number in (0, 1, 2)]
-    waits = [rate.take() for rate in rates if rate is not None]
-    assert waits[:2] == [0.0, 0.0]
-    assert 0.0 < waits[2] <= 0.5
-    alice = accounts(shared, 1).of_client("alice")[2]
-    assert alice is not None
-    assert alice.take() == 0.0
-
-
-def test_a_slow_rate_lets_one_job_go_at_once() -> None:
-    rate = Rate(0.001)
-    assert rate.take() == 0.0
-    assert 999 < rate.take() <= 1000
+def test_each_name_has_its_own(shared: int) -> None:
+    assert accounts(shared, 0).bodies_of("alice").take(1, 1)
+    assert accounts(shared, 1).bodies_of("bob").take(1, 1)
+    assert accounts(shared, 2).bodies_of("bob").all == 1
+    assert accounts(shared, 0).bodies.all == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.booleans())))

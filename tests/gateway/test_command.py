@@ -16,6 +16,8 @@ from support.commands import run_command
 from support.pool_process import PoolProcess
 from support.processes import alive, children, eventually
 
+pytestmark = pytest.mark.gateway
+
 END_S = 30.0
 
 
@@ -139,14 +141,16 @@ def test_a_check_says_where_it_would_listen_and_who_would_be_left_out(tmp_path: 
         return " ".join(done.stdout.split())
 
     config.write_text(rest)
-    assert "gateway" not in check().replace("tokens` in [gateway]", "")
-    assert "hint: [[client]] has no effect" in check()
+    assert "gateway" not in check()
+    assert "hint: nobody comes as [[client]] bob: it has no users, no token and no key here" in check()
     config.write_text(f"[gateway]\n{rest}")
     assert "gateway http://127.0.0.1:8000, nobody needs a token" in check()
     assert run_command(None, "gateway", "token", "alice", "--tokens", str(tmp_path / "tokens")).returncode == 0
     config.write_text(f'[gateway]\ntokens = "tokens"\n{rest}')
     assert "gateway http://127.0.0.1:8000, with a token of alice" in check()
-    assert f"hint: no token in {tmp_path}/tokens is of the [[client]] bob" in check()
+    assert "hint: nobody comes as [[client]] bob" in check()
+    config.write_text(f'[gateway]\ntokens = "tokens"\n{rest}users = [0]\n')
+    assert "hint: nobody comes" not in check()
     assert json.loads(check("--json"))["gateway"] == "http://127.0.0.1:8000"
 
 

@@ -14,7 +14,7 @@ from pool.kept import add_token, read_tokens
 from pool.plan.changes import Reach, differences
 from pool.processes.gateways.gateways import _in_memory
 from pool.wire.codec import pack
-from pool.wire.gateway import ClientRules, GatewayLimits, GatewaySettings
+from pool.wire.gateway import GatewayLimits, GatewaySettings
 
 
 def mistakes(base: Path, text: str) -> list[str]:
@@ -70,7 +70,6 @@ def test_each_key_arrives_in_the_process(tmp_path: Path) -> None:
         "[::]:8443",
         processes=3,
         tokens=read_tokens(tmp_path / "tokens"),
-        clients=(ClientRules("alice", ("digits",), 50.0, 3, 1024), ClientRules("bob")),
         hosts=("gpu.example",),
         origins=("https://dash.example",),
         repository_control=True,
@@ -78,8 +77,6 @@ def test_each_key_arrives_in_the_process(tmp_path: Path) -> None:
         drain_timeout_s=7.0,
     )
     assert token not in repr(told)
-    assert told.rules("bob") == told.rules("bob")
-    assert told.rules("carol") == ClientRules("carol"), "a token without a [[client]] has the defaults"
     with _in_memory(pack(told)) as descriptor:
         assert read_settings(os.dup(descriptor)) == told
 

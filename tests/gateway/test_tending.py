@@ -17,6 +17,8 @@ from pool.processes.output import LINES_A_SECOND
 from pool.wire.gateway import GatewaySettings
 from support.processes import alive, eventually
 
+pytestmark = pytest.mark.gateway
+
 PACE = Pace(start_s=5.0, silent_s=1.0, first_pause_s=0.05, longest_pause_s=0.1)
 SETTINGS = GatewaySettings((), "127.0.0.1:0", drain_timeout_s=1.0)
 

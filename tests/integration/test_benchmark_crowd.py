@@ -17,6 +17,8 @@ from benchmarks.turns import Turns
 from pool import Client
 from support.pool_process import PoolProcess, stub_config
 
+pytestmark = pytest.mark.bench
+
 CASE = replace(calls.STUB, name="mlp")  # as the benchmarks call it
 MODEL = '[[model]]\nname = "mlp"\npath = "stub:rows"\n'
 SHORT_S = 0.3

@@ -31,13 +31,13 @@ from pool.serve.layouts import Column, Layout
 from pool.serve.loop import CoreFault
 from pool.serve.rows import Inputs
 from pool.serve.shared_memory import Region, Segment, SharedMemory
+from pool.serve.standing import ANYBODY
 from pool.wire import client_messages as wire
 from pool.wire import worker_messages
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.lent import AnswerSpace
 from pool.wire.message import Message
-from pool.wire.rights import RIGHTS
 from pool.wire.segment import MemoryRequest
 from pool.wire.timeline import Timeline
 from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
@@ -172,7 +172,7 @@ def test_a_client_whose_answer_cannot_be_said_is_dropped_and_no_other(front: Fro
     assert second == clients[1]
     for client, job in ((clients[0], 1), (clients[1], 1), (clients[1], 2)):
         front.answer(AnswerJob(client, job, JobDone(([b"table"],), TIMELINE)))
-    front.reply(Question(clients[2], 1, "status", "", RIGHTS), {"too large": 1 << 70})
+    front.reply(Question(clients[2], 1, "status", "", ANYBODY), {"too large": 1 << 70})
     front.answer(AnswerJob(clients[3], 1, JobFailed(Fault.MODEL_FAILED, "text")))
     front.answered()
     assert set(gone(front)) == {ClientGone(client) for client in clients[:3]}

@@ -16,6 +16,8 @@ from support.pool_process import PoolProcess, pool_process
 from support.processes import eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time
 
+pytestmark = pytest.mark.replacement
+
 ROW = np.ones((1,), np.float32)
 
 

@@ -17,6 +17,8 @@ from support.commands import in_process
 from support.fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
 from support.processes import alive, children, eventually
 
+pytestmark = pytest.mark.doctor
+
 OK, WARNING, FAILED, CANNOT = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.CANNOT
 CHECKS = ("", " computes", " memory that grows", " memory that comes back", " fractions", " two workers")
 OF_GPUS = ("PCI order", "each GPU", "memory that grows", "memory that comes back", "fractions", "GPU two workers")

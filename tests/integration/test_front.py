@@ -710,7 +710,7 @@ def test_a_question_says_what_it_is_about(front: Front, context: "zmq.Context[zm
         while (question := front.next_question()) is None:
             assert front.sockets[0].poll(5000)
             assert list(front.receive(front.sockets[0], now=1.0)) == []
-        assert (question.what, question.about, question.may) == ("explain", "41", RIGHTS)
+        assert (question.what, question.about, question.standing.may) == ("explain", "41", RIGHTS)
 
 
 def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(

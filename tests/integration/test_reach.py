@@ -16,6 +16,8 @@ from pool import Client, errors
 from support.commands import in_process, run_command
 from support.pool_process import PoolProcess, stub_config
 
+pytestmark = pytest.mark.remote
+
 ECHO = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "echo"\npath = "stub:echo"\n'
 POOLS_USER, MEMBER, STRANGER = 23456, 23457, 23458
 

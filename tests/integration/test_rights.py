@@ -10,6 +10,7 @@ import pytest
 
 from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
+from support.pool_process import pool_process, stub_config
 from support.processes import eventually
 
 pytestmark = pytest.mark.remote
@@ -24,6 +25,11 @@ max_jobs = 2
 name = "operator"
 keys = ["laptop", "desk"]
 may = ["load", "unload", "drain", "restart", "logs", "sessions"]
+
+[[client]]
+name = "door"
+models = ["echo", "counter"]
+may = ["impersonate", "load", "unload", "logs"]
 """
 
 
@@ -70,6 +76,88 @@ def test_a_model_that_is_not_its_own_is_refused(pool: KeyedPool) -> None:
                 client.run(name, 1.0)
     with pool.client("visitor") as client, pytest.raises(errors.InvalidInput, match="has several signatures"):
         client.run("counter", [1.0])
+
+
+def test_its_questions_are_answered_as_far_as_its_models_go(pool: KeyedPool) -> None:
+    with pool.client("alice") as alice, pool.client("visitor") as visitor:
+        ran = alice.run("echo", 1.0).timeline.job
+        other = visitor.run("faults", {}, signature="pid").timeline.job
+        assert [each.name for each in alice.models()] == ["echo"]
+        status = alice.status()
+        assert [each.name for each in status.models] == ["echo"]
+        assert {name for slot in status.slots for name in slot.models} == {"echo"}
+        assert [each.name for each in status.accounts] == ["alice"]
+        assert alice.is_ready("echo")
+        alice.wait_ready("echo", 10.0)
+        with pytest.raises(errors.ModelNotFound):
+            alice.is_ready("faults")
+        assert {each.name for each in alice.metrics().models} == {"echo"}
+        assert alice.explain(ran).model == "echo"
+        assert {each.model for each in alice.explain().jobs} == {"echo"}
+        with pytest.raises(errors.InvalidInput, match="this pool knows no job"):
+            alice.explain(other)
+        assert visitor.explain(other).model == "faults"
+        assert {"echo", "counter", "faults"} <= {each.name for each in visitor.models()}
+
+
+def test_no_hint_names_another_model(pool: KeyedPool) -> None:
+    with pool.client("door") as door, pool.client("visitor") as visitor:
+        door.unload("counter")
+        try:
+            eventually(lambda: "counter" not in {each.name for each in visitor.models()})
+            with pytest.raises(errors.ModelNotFound) as told:
+                door.run("counter", 1.0)
+            assert str(told.value) == "no model 'counter'"
+            with pytest.raises(errors.ModelNotFound, match="there are: echo, faults"):
+                visitor.run("counter", 1.0)
+        finally:
+            door.load("counter", timeout=60.0)
+
+
+def test_who_may_use_some_models_loads_and_unloads_no_other(pool: KeyedPool) -> None:
+    with pool.client("door") as door:
+        changes: list[Callable[[], object]] = [
+            lambda: door.unload("faults"),
+            lambda: door.load("faults"),
+            lambda: door.load("x", "stub:echo"),
+        ]
+        for change in changes:
+            with pytest.raises(errors.NotAllowed, match=r"client door may not (un)?load model '(faults|x)'"):
+                change()
+
+
+def test_clients_of_several_pools_find_out_who_has_their_models(pool: KeyedPool) -> None:
+    with pool_process(stub_config()) as beside:
+        keys = {"key": pool.secret("alice"), "server_key": pool.server_key}
+        with Client([pool.endpoint, beside.endpoint], **keys) as client:  # type: ignore[arg-type]
+            assert [each.result(30.0)["x"] for each in client.submit_many("echo", [1.0] * 200)] == [1.0] * 200
+            assert client.run("faults", {}, signature="pid")["pid"], "alice may not use it at the first pool"
+
+
+# --- as another client
+
+
+def test_who_comes_as_another_client_may_what_both_may(pool: KeyedPool) -> None:
+    keys = {"key": pool.secret("door"), "server_key": pool.server_key}
+    with Client(pool.endpoint, impersonate="operator", **keys) as client:  # type: ignore[arg-type]
+        assert client.run("echo", 1.0)["x"] == 1.0
+        assert client.logs().lines
+        for refused, why in (
+            (lambda: client.restart(1), 'the right "restart"'),  # the operator may
+            (lambda: client.run("faults", {}), "client operator may not use model 'faults'"),
+            (lambda: client.session("counter", private=True).run("total:0"), 'the right "sessions"'),
+        ):
+            with pytest.raises(errors.NotAllowed, match=why):
+                refused()
+
+
+def test_who_has_no_right_to_come_as_another_is_told_so(pool: KeyedPool) -> None:
+    for name in ("alice", "operator", "visitor"):
+        keys = {"key": pool.secret(name), "server_key": pool.server_key}
+        with Client(pool.endpoint, impersonate="alice", **keys) as client:  # type: ignore[arg-type]
+            for ask in (lambda: client.run("echo", 1.0), client.status):
+                with pytest.raises(errors.NotAllowed, match='the right "impersonate"'):
+                    ask()
 
 
 def test_sessions_that_write_take_a_right(pool: KeyedPool) -> None:

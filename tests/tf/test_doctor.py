@@ -11,7 +11,7 @@ from pool.wire.probe import SeenGpu
 from support.commands import in_process, run_command
 from workers.tf.probe import seen_gpu
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(400), pytest.mark.doctor]
 
 DOCTOR_S = 300.0
 

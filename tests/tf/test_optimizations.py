@@ -33,7 +33,7 @@ from workers.tf.trial_runs import TrialRun
 from workers.tf.tuned import TunedModel
 from workers.trial_marks import ENOUGH, EndedBefore, TrialMarks
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from pool import Client
 from support.pool_process import PoolProcess, pool_process, stub_config
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 # TensorFlow's C interface: its C++ headers would take a minute to compile.
 OP = """

@@ -37,7 +37,7 @@ def test_jobs_of_all_connections_count_and_those_of_others_do_not() -> None:
     assert taken(driver, of("alice", 1))
     assert taken(driver, of("alice", 2))
     failed = refusal(driver.submit(client=of("alice", 3)))
-    assert failed.fault is Fault.OVERLOADED
+    assert failed.fault is Fault.QUOTA_EXCEEDED
     assert failed.text == "client alice has 2 jobs in the queue or running; 1 more would exceed its max_jobs (2)"
     assert failed.retry_after_s is not None
     assert taken(driver, of("bob", 3))
@@ -50,7 +50,7 @@ def test_bytes_of_all_connections_count() -> None:
     driver = served(alice=AccountPolicy(max_bytes=100))
     assert taken(driver, of("alice", 1), size_bytes=60)
     failed = refusal(driver.submit(client=of("alice", 2), size_bytes=50))
-    assert failed.fault is Fault.OVERLOADED
+    assert failed.fault is Fault.QUOTA_EXCEEDED
     assert failed.text == "client alice has 60 B in the queue or running; 50 B more would exceed its max_bytes (100 B)"
     never = refusal(driver.submit(client=of("alice", 2), size_bytes=101))
     assert never.fault is Fault.INVALID_INPUT
@@ -142,3 +142,16 @@ def test_accounts_that_hold_nothing_are_forgotten_when_there_are_too_many() -> N
         accounts.of(of(f"key:{number}"))
     assert len(accounts.named) <= MOST_IDLE + 1
     assert accounts.of(of("first")) is first
+
+
+@pytest.mark.parametrize(("account", "is_one"), [("key:bob", True), ("token:bob", True), ("uid:7", False)])
+def test_who_has_a_name_is_one_client_to_the_queue_whatever_connections_it_has(account: str, is_one: bool) -> None:
+    driver = Driver(["m"], client_max_jobs=2).serve()
+    assert taken(driver, of(account, 1))
+    assert taken(driver, of(account, 1))
+    if not is_one:
+        assert taken(driver, of(account, 2))
+        return
+    failed = refusal(driver.submit(client=of(account, 2)))
+    assert failed.fault is Fault.OVERLOADED, "no bound of its own: the queue's"
+    assert "this client has 2 jobs" in failed.text

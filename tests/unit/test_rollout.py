@@ -379,6 +379,23 @@ def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever
     assert not slots.roll.is_under_way
 
 
+def test_a_device_that_vanishes_in_its_turn_does_not_take_the_new_settings_from_the_others() -> None:
+    slots, lost = Slots(), set[int]()
+    slots.roll = Rollout(slots.machine.fleet, everywhere(OLD), lost.__contains__)
+    assert slots.roll.begin(everywhere(NEW)) == [0, 1, 2]
+    assert slots.turn() == [0]
+    lost.add(0)
+    slots.die(0, told.Death("gpu:0 is gone", restartable=False))
+    assert slots.roll.take_refused() is None
+    assert slots.turn() == [1]
+    slots.replaced(1)
+    assert slots.turn() == [2]
+    slots.replaced(2)
+    assert not slots.roll.is_under_way
+    assert slots.roll.welcome(0) == NEW, "which it has if it ever comes up"
+    assert slots.roll.status()["failure"] == ""
+
+
 def test_what_goes_has_its_jobs_finished_first(beside: Slots) -> None:
     asked: list[set[str]] = []
     busy = True

@@ -22,7 +22,7 @@ MOST_IDLE = 4096  # accounts that are kept while nothing of theirs is in the poo
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """`policy` None: it has no bounds of its own, and each of its connections its own turns. `weight`: as it says.
+    """`policy` None: each of its connections is a client by itself. `weight`: as the policy says.
 
     `held`: jobs that are not answered yet, a chunk counts for its weight; `taken`: all since the start that were
     accepted; `device_s`: the device time that they took. `Backlog` keeps these, in each job's way. `allowance`: how
@@ -64,11 +64,11 @@ class Account:
         assert policy is not None, "who has no bounds is not asked"
         if policy.max_jobs is not None and self.held and self.held + weight > policy.max_jobs:
             text = f"client {self.name} has {self.held} jobs in the queue or running; {weight} more would exceed its"
-            return JobFailed(Fault.OVERLOADED, f"{text} max_jobs ({policy.max_jobs})", retry_after_s)
+            return JobFailed(Fault.QUOTA_EXCEEDED, f"{text} max_jobs ({policy.max_jobs})", retry_after_s)
         if policy.max_bytes is not None and self.held and self.size_bytes + size_bytes > policy.max_bytes:
             text = f"client {self.name} has {readable(self.size_bytes)} in the queue or running;"
             text += f" {readable(size_bytes)} more would exceed its max_bytes ({rounded(policy.max_bytes)})"
-            return JobFailed(Fault.OVERLOADED, text, retry_after_s)
+            return JobFailed(Fault.QUOTA_EXCEEDED, text, retry_after_s)
         if policy.rate is None:
             return None
         if self._filled_at is None:
@@ -78,7 +78,7 @@ class Account:
         self._filled_at = now
         if self.allowance < weight:
             wait_s = (weight - self.allowance) / policy.rate
-            return JobFailed(Fault.OVERLOADED, f"client {self.name} may send {policy.rate:g} jobs a second", wait_s)
+            return JobFailed(Fault.QUOTA_EXCEEDED, f"client {self.name} may send {policy.rate:g} jobs a second", wait_s)
         return None
 
 
@@ -97,13 +97,13 @@ class Accounts:
             self._forget()
             text = name.decode()
             account = self.named[name] = Account(text)
-            account.adopt(self.policy.accounts.get(text))
+            account.adopt(self.policy.account(text))
         return account
 
     def adopt(self, policy: Policy) -> None:
         self.policy = policy
         for account in self.named.values():
-            account.adopt(policy.accounts.get(account.name))
+            account.adopt(policy.account(account.name))
 
     def _forget(self) -> None:
         """The oldest ones, with what they have used. Two go for one that comes, where they can."""

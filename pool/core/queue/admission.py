@@ -4,6 +4,7 @@ import difflib
 
 from pool.core.actions import JobFailed
 from pool.core.policy import Policy
+from pool.core.queue.accounts import Account
 from pool.core.queue.backlog import Backlog
 from pool.core.queue.keys import Client
 from pool.core.queue.models import Model
@@ -68,11 +69,13 @@ def refusal(
         text = f"model {model.name} has {_bytes(model.size_bytes, size_bytes)} its max_bytes ({rounded(allowed_bytes)})"
         return _overloaded(text, weight, of_model, backlog, now)
     account = client.account
+    one: Client | Account = client  # as [queue] counts clients
     if account.policy is not None:
+        one = account
         retry_after_s = backlog.seconds_for(max(weight, DRAINED * account.held), now)
         if (failed := account.refusal(size_bytes, weight, retry_after_s, now)) is not None:
             return failed
-    mine = client.held
+    mine = one.held
     if not mine:
         return None
     most = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
@@ -81,9 +84,9 @@ def refusal(
         return _overloaded(text, weight, mine, backlog, now)
     free = policy.max_bytes - held_bytes
     most = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
-    if client.size_bytes + size_bytes > most:
+    if one.size_bytes + size_bytes > most:
         limit = f"{_of_client('bytes', policy.client_max_bytes)} ({rounded(most)})"
-        text = f"this client has {_bytes(client.size_bytes, size_bytes)} {limit}"
+        text = f"this client has {_bytes(one.size_bytes, size_bytes)} {limit}"
         return _overloaded(text, weight, mine, backlog, now)
     return None
 
@@ -129,7 +132,7 @@ def unknown(model: str, backlog: Backlog) -> JobFailed:
     names = list(dict.fromkeys(model_of(name) for name in backlog.models))
     near = difflib.get_close_matches(model[:SEARCHED_CHARS], names[:SEARCHED_NAMES], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
-    return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {model!r:.100}; {hint}")
+    return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {model!r:.100}", others=f"; {hint}")
 
 
 def _jobs(held: int, more: int) -> str:

@@ -7,10 +7,9 @@ from pool.gateway.http.compression import compressed, decompressed
 from pool.gateway.http.connection import Handler
 from pool.gateway.http.limits import Limits
 from pool.gateway.http.message import Refused, Request, Response
-from pool.gateway.http.server import TOO_MANY_BYTES, Server
+from pool.gateway.http.server import Server
 
 __all__ = [
-    "TOO_MANY_BYTES",
     "Handler",
     "Limits",
     "Refused",

@@ -39,6 +39,9 @@ class Handler(Protocol):
     def place(self, caller: Any, size_bytes: int) -> NDArray[np.uint8]:
         """Memory for a body. Does not wait."""
 
+    def hold(self, caller: Any, size_bytes: int) -> None:
+        """So much more, or less, of its bodies. Raises `Refused` where that is more than there may be."""
+
     def refuse(self, request: Request | None, refused: Refused) -> Response:
         """In the form of the protocol that the request is of."""
 
@@ -72,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._body: NDArray[np.uint8] | None = None
         self._received = 0  # of the body; of one that is dropped, how much more of it may come
         self._began = 0.0  # when the body did
-        self._held_bytes = 0  # of the server's account
+        self._held_bytes = 0  # on the caller's account
         self._task: asyncio.Task[None] | None = None
         self._is_paused = False
         self._is_stalled = False
@@ -317,10 +320,12 @@ class Connection(asyncio.BufferedProtocol):
         self._filled, self._scanned = left, 0
 
     def _hold(self, size_bytes: int) -> None:
-        self._server.hold(size_bytes)
-        self._held_bytes += size_bytes
+        if size_bytes:
+            self._handler.hold(self._caller, size_bytes)
+            self._held_bytes += size_bytes
 
     def _release(self) -> None:
-        self._server.hold(-self._held_bytes)
-        self._held_bytes = 0
+        if self._held_bytes:
+            self._handler.hold(self._caller, -self._held_bytes)
+            self._held_bytes = 0
         self._received = 0

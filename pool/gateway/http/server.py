@@ -1,4 +1,4 @@
-"""All connections of one process: their number, the bytes that they hold, and their time."""
+"""All connections of one process: their number and their time."""
 
 import asyncio
 import socket
@@ -7,11 +7,8 @@ import ssl
 from pool.gateway.accounts import Sum
 from pool.gateway.http.connection import Connection, Handler
 from pool.gateway.http.limits import Limits
-from pool.gateway.http.message import Refused
 
-__all__ = ["TOO_MANY_BYTES", "Server"]
-
-TOO_MANY_BYTES = "the gateway holds as many bytes of requests as it may"
+__all__ = ["Server"]
 
 LOOK_S = 0.5  # how late an overdue connection may be ended
 BACKLOG = 1024
@@ -22,10 +19,8 @@ GOODBYE_S = 1.0  # which most clients never say
 class Server:
     """REQUIRES a running event loop. `open` it, then `close` it."""
 
-    def __init__(
-        self, handler: Handler, limits: Limits, connections: Sum | None = None, bodies: Sum | None = None
-    ) -> None:
-        """`connections`, `bodies`: the accounts that the limits bound. None: this process has one of its own."""
+    def __init__(self, handler: Handler, limits: Limits, connections: Sum | None = None) -> None:
+        """`connections`: those of all processes. None: there are no others."""
         self.handler = handler
         self.limits = limits
         self.loop = asyncio.get_running_loop()
@@ -33,7 +28,6 @@ class Server:
         """Whether connections end with the response that is next."""
         self._connections: set[Connection] = set()
         self._open = connections or Sum()
-        self._bodies = bodies or Sum()
         self._listening: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,11 +63,6 @@ class Server:
     def connections(self) -> int:
         return len(self._connections)
 
-    @property
-    def held_bytes(self) -> int:
-        """Of requests that are read or answered here."""
-        return self._bodies.own
-
     # --- what a connection tells --------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
@@ -90,13 +79,6 @@ class Server:
 
     def has(self, connection: Connection) -> bool:
         return connection in self._connections
-
-    def hold(self, size_bytes: int) -> None:
-        """So much more, or less, of bodies. Raises `Refused` where that is more than there may be."""
-        if size_bytes <= 0:
-            self._bodies.give(-size_bytes)
-        elif not self._bodies.take(size_bytes, self.limits.bodies_bytes):
-            raise Refused(503, TOO_MANY_BYTES, 1.0)
 
     def _look(self) -> None:
         now = self.loop.time()

@@ -33,6 +33,7 @@ OUTCOMES = (
     Fault.OVERLOADED.value,
     Fault.POOL_STOPPING.value,
     Fault.QUARANTINED.value,
+    Fault.QUOTA_EXCEEDED.value,
     Fault.STATEFUL_WORKER_LOST.value,
     Fault.WORKER_LOST.value,
 )
