@@ -1,6 +1,7 @@
 """A gateway of two real pools, of which one is killed, frozen, full, or has other models."""
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from tritonclient.http import InferenceServerClient, InferInput
 
 from gateway.foreground import foreground, url_of
 from gateway.running import Gateway, gateway
+from pool.wire.gateway import Token
 from support.pool_process import PoolProcess, stub_config
 from support.processes import eventually, freeze
 
@@ -284,6 +286,28 @@ def test_a_large_body_is_the_same_in_each_pool() -> None:
             for _ in range(8):
                 answer = client.infer("echo", [given])
                 assert np.array_equal(answer.as_numpy("x"), value)
+
+
+def test_a_token_is_a_client_of_each_pool_with_its_bounds_there() -> None:
+    rest = '[[client]]\nname = "alice"\nmodels = ["whose"]\n[[client]]\nname = "rare"\nrate = 0.001\n'
+    tokens = tuple(Token(name, hashlib.sha256(name.encode()).digest()) for name in ("alice", "rare"))
+    with (
+        started(models(1), models(2), rest=rest) as pools,
+        gateway(*(p.endpoint for p in pools), tokens=tokens) as door,
+    ):
+
+        def ask(name: str, model: str = "whose") -> requests.Response:
+            headers = {"Authorization": f"Bearer {name}"}
+            body = {"instances": [0.0]}
+            return requests.post(f"{door.url}/v1/models/{model}:predict", json=body, headers=headers, timeout=ANSWER_S)
+
+        assert {ask("alice").status_code for _ in range(10)} == {200}
+        assert ask("alice", "slow").status_code in (403, 404), "of which she is told no more than of any other"
+        assert requests.post(f"{door.url}/v1/models/whose:predict", timeout=ANSWER_S).status_code == 401
+        answers = [ask("rare") for _ in range(4)]
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429], "one job in each pool"
+        found = {answer.json()["predictions"][0] for answer in answers if answer.status_code == 200}
+        assert found == {1.0, 2.0}
 
 
 def test_models_are_loaded_and_unloaded_in_all_pools() -> None:
