@@ -1,12 +1,15 @@
 """A cluster is looked at once, however many clients of this process follow it: each look is a process of its own."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
 
-from pool.client.discovery import FIRST_S, Discovery
+from pool.client.discovery import FIRST_S, SCHEME, Discovery
 
 __all__ = ["Following"]
+
+log = logging.getLogger("pool.client")
 
 _lock = threading.RLock()  # a finalizer may come while it is held
 _looks: dict[str, "_Look"] = {}
@@ -24,7 +27,12 @@ class _Look:
 
     def _tell(self, pools: Mapping[str, str]) -> None:
         for each in [*self.followers]:
-            each.on_change(pools)
+            try:
+                each.on_change(pools)
+            except (
+                Exception
+            ) as error:  # such as keys that are missing for a new pool: this client keeps those of before
+                log.warning("%s%s: its pools cannot be used: %s", SCHEME, self.address, error)
 
 
 class Following:

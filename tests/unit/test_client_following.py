@@ -107,6 +107,21 @@ def test_a_forked_child_looks_once_for_all_its_clients(looks: Looks) -> None:
         assert alive(looks.children[0].pid)
 
 
+def test_a_client_that_cannot_use_the_pools_keeps_those_of_before(
+    looks: Looks, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Mapping[str, str]] = []
+    with Client(CLUSTER) as client:
+        other = following.Following("127.0.0.1:1", told.append)
+        looks.tell(a="tcp://pool.example:1")
+        eventually(lambda: {"a": "tcp://pool.example:1"} in told)
+        eventually(lambda: "its pools cannot be used: " in caplog.text)
+        assert names(client) == ["a"]
+        looks.tell(b="ipc:///nowhere/b.sock")
+        eventually(lambda: names(client) == ["b"])
+        other.close()
+
+
 def test_what_is_told_while_a_client_is_made_is_not_lost(looks: Looks) -> None:
     told: list[Mapping[str, Any]] = []
     one = following.Following(CLUSTER, told.append)
