@@ -208,7 +208,7 @@ def test_a_gateway_serves_the_pools_of_the_cluster_as_they_come_and_go(cluster: 
                     return str(answer.read().decode())
 
             def up() -> set[str]:
-                return set(re.findall(r'^pool_up\{pool="(p-\w+)"\} 1.0$', ask("/metrics"), re.M))
+                return set(re.findall(r'^pool_up\{pool="([^"]+/p-\w+)"\} 1.0$', ask("/metrics"), re.M))
 
             eventually(lambda: len(up()) == 2, READY_S, up)
             assert ask("/v1/models/echo:predict", {"instances": [1.5, 2.5]}) == '{"predictions":[1.5,2.5]}'
