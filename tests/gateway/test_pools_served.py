@@ -131,9 +131,7 @@ def test_a_pool_that_is_killed_under_load_costs_no_request_and_is_used_again() -
         load = Load(door)
         try:
             load.more(100)
-            assert {labels["pool"] for labels, jobs in metric(door, "pool_jobs_total") if jobs} == {
-                pool.endpoint for pool in pools
-            }, "both have had some"
+            eventually(lambda: len({labels["pool"] for labels, jobs in metric(door, "pool_jobs_total") if jobs}) == 2)
             pools[0].running.kill()
             load.more(150)
             pools[0].running.wait(10)
@@ -272,7 +270,7 @@ def test_who_hangs_up_cancels_his_job_in_whichever_pool() -> None:
             eventually(lambda: jobs() == 4)
             assert min(client.status().queue.jobs for client in (one, other)) > 0, "both have some"
             calls.close()
-            eventually(lambda: jobs() == 2, saw=jobs)  # those that run are finished; those that wait are not
+            eventually(lambda: jobs() <= 2, saw=jobs)  # one may run in each pool; those that wait are gone
 
 
 def test_a_large_body_is_the_same_in_each_pool() -> None:
