@@ -367,8 +367,8 @@ def test_sessions_keep_to_one_pool_and_say_so_when_it_is_gone(pools: list[PoolPr
         assert client._spread is not None
         homes = {client._home("slow", private=False)() for _ in range(10)}
         assert len(homes) == 1
-        private = {client._home("slow", private=True)() for _ in range(40)}
-        assert len(private) == 2
+        # A pool that was heard while a job ran there counts as busy for a second.
+        eventually(lambda: len({client._home("slow", private=True)() for _ in range(40)}) == 2)
         [home] = homes
         [gone] = [pool for pool in pools if pool.endpoint == home._peer.endpoint]
         with client.session("slow") as session:
