@@ -228,6 +228,8 @@ COUNTS = st.sampled_from([-(2**63), -1, 0, 1, 2**32, 2**64 - 1])
 def test_a_pool_that_lies_may_only_lose_by_it(lies: "list[tuple[int, int, int, float]]", seed: int) -> None:
     """Whatever numbers it tells, what is expected of a pool is a number, and an honest idle pool gets jobs."""
     choice = serving(*[{"m": FREE}] * 4, seed=seed)
+    for each in choice.pools.values():
+        each.job_s, each._runs = 0.0, 0  # nothing is known of them
     honest = [each for number, each in enumerate(choice.pools.values()) if number not in {at for at, *_ in lies}]
     now = NOW
     for number, waiting, slots, job_s in lies:
