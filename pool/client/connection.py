@@ -257,12 +257,12 @@ class Connection:
     # --- its end ------------------------------------------------------------------------------------------------
 
     def _send_off(self, job: Job) -> None:
-        """Until it is sent or has ended, which it does in bounded time."""
+        """Until it is sent, has gone elsewhere or has ended, which it does in bounded time."""
         self.driver.check_wait()
         job.on_its_way = Wait()
         self._attend(job.on_its_way, job)
-        if self.driver.over is not None:
-            job.future.finish(self.driver.over)
+        if isinstance(job.on_its_way.outcome, PoolError):  # it came too late to be taken
+            self._give_up(job, job.on_its_way.outcome)
 
     def _attend(self, wait: Wait, job: Job) -> None:
         try:
@@ -374,7 +374,7 @@ class Connection:
                 with contextlib.suppress(Exception):  # that has ended the connection, and is not to keep the others
                     self._give_up(job, error)
                 if job.on_its_way is not None:
-                    job.on_its_way.finish(error)
+                    job.on_its_way.finish(True)
         self._outbox.clear()
         self._dialogue.jobs.clear()
         for wait in list(self._requests.values()):

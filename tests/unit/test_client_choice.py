@@ -1,5 +1,6 @@
 """Which of several pools gets a job, by what they have told: no socket, no clock."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.client.spread.choice import ALIKE, LACKING_S, Choice, Pool, PoolState
+from pool.client.spread.choice import ALIKE, DRAWN, LACKING_S, Choice, Pool, PoolState
 from pool.wire.offers import Offer, Offers
 
 NAMES = [f"tcp://{number}:5555" for number in range(4)]
@@ -41,6 +42,22 @@ def pool(choice: Choice, number: int) -> Pool:
 
 def test_idle_pools_that_are_alike_get_as_many() -> None:
     assert min(drawn(serving(*[{"m": FREE}] * 4)).values()) >= 20
+
+
+@pytest.mark.parametrize("busy", [range(0, 16, 2), range(8), range(0, 16, 4)])
+def test_of_many_pools_those_that_are_drawn_have_nothing_to_do_with_each_other(busy: range) -> None:
+    """Pools that lie beside each other, or every second one, may be alike: few draws find nothing but busy ones."""
+    names = [f"tcp://{number}:5555" for number in range(16)]
+    choice = serving(*[{"m": FREE}] * 16, names=names)
+    idle = drawn(choice, count=4000)
+    assert len(idle) == 16
+    assert max(idle.values()) < 1.5 * min(idle.values())
+    for number in busy:
+        choice.pools[names[number]].waits(50, NOW)
+    found = drawn(choice, count=4000)
+    in_vain = sum(found[names[number]] for number in busy)
+    chance = math.comb(len(busy), DRAWN) / math.comb(16, DRAWN)
+    assert in_vain <= 4000 * chance + 5 * math.sqrt(4000 * chance + 1)
 
 
 def test_the_shorter_queue_gets_it_whoever_has_filled_the_other() -> None:
@@ -201,3 +218,66 @@ def test_whatever_was_told_a_job_goes_to_a_pool_that_may_run_it(steps: "list[tup
             serve = [each for each in able if each.state is PoolState.SERVING and "m" in (each.offers or {})]
             assert not serve or picked in serve
         assert all(each.expected_s(now) > 0 for each in choice.pools.values())
+
+
+LIES = st.sampled_from([float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e300, 1e-300])
+COUNTS = st.sampled_from([-(2**63), -1, 0, 1, 2**32, 2**64 - 1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), COUNTS, COUNTS, LIES), min_size=1, max_size=20), st.integers(0, 1000))
+def test_a_pool_that_lies_may_only_lose_by_it(lies: "list[tuple[int, int, int, float]]", seed: int) -> None:
+    """Whatever numbers it tells, what is expected of a pool is a number, and an honest idle pool gets jobs."""
+    choice = serving(*[{"m": FREE}] * 4, seed=seed)
+    for each in choice.pools.values():
+        each.job_s, each._runs = 0.0, 0  # nothing is known of them
+    honest = [each for number, each in enumerate(choice.pools.values()) if number not in {at for at, *_ in lies}]
+    now = NOW
+    for number, waiting, slots, job_s in lies:
+        now += 0.1
+        at = pool(choice, number)
+        choice.told(at, offers({"m": FREE}, waiting, slots, job_s), ["m"], now)
+        at.ran(job_s)
+        at.waits(waiting, now)
+        assert all(0 < each.expected_s(now) < float("inf") for each in choice.pools.values())
+    for number in {at for at, *_ in lies}:  # they have many jobs, and tell the truth from now on
+        liar = pool(choice, number)
+        liar.mine = 50
+        for _ in range(100):
+            choice.told(liar, offers({"m": FREE}), ["m"], now)
+            liar.ran(0.01)
+    if honest:
+        assert set(drawn(choice, now=now)) <= {each.endpoint for each in honest}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("dropbeak"), st.integers(0, 3), st.integers(0, 20)), max_size=60),
+    st.integers(0, 1000),
+)
+def test_the_jobs_of_a_model_that_keeps_state_have_one_pool_whatever_happens(
+    steps: "list[tuple[str, int, int]]", seed: int
+) -> None:
+    """Pools die, drain, freeze, return, and are full: no other takes the place of one that has the model."""
+    choice = serving(*[{"m": KEEPS, "n": FREE}] * 4, seed=seed)
+    home = choice.keeper("m", None, NOW)
+    now = NOW
+    for step, number, value in steps:
+        now += value / 10
+        at = pool(choice, number)
+        match step:
+            case "d" | "a":
+                choice.becomes(at, PoolState.SOUGHT if step == "d" else PoolState.DRAINING)
+            case "r" | "b":
+                choice.becomes(at, PoolState.SERVING)
+            case "o":
+                choice.becomes(at, PoolState.SILENT)
+            case "p":
+                choice.told(at, offers({"m": KEEPS}, value), ["m"], now)
+            case "e":
+                choice.has_not(at, "n", None, now)
+            case "k":
+                at.mine = value
+        assert choice.keeper("m", None, now) is home
+        picked = choice.pick("m", None, now)
+        assert picked in (home, None)
+        assert picked is home or choice.awaited("m", None, now) is home or home is None
+        assert choice.pick("m", None, now, (home,)) is None if home is not None else True

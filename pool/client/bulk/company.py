@@ -58,7 +58,7 @@ def _is_small(job: Job) -> bool:
         and job.size_bytes <= SMALL_BYTES
         and job.space is None
         and not isinstance(job.future, Chunk | Wait)
-        and not (job.patient or job.attempts or job.in_doubt)
+        and not (job.patient or job.attempts or job.in_doubt or job.tried)
     )
 
 
@@ -89,6 +89,7 @@ def _chunk(jobs: Sequence[Job], rows: int) -> Job:
         Chunk(members, range(len(jobs))),
         *(first.request, rows, payload, size_bytes, first.submitted, first.encoded),
         weight=len(jobs),
+        at=first.at,
     )
     for index, job in enumerate(jobs):
         job.left_in, job.index = members, index

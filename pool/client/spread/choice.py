@@ -15,7 +15,7 @@ no other pool takes its place while it is away.
 """
 
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
 from operator import itemgetter
@@ -33,6 +33,8 @@ MOST_RUNS = 50  # a job counts for one of so many in what a job takes: its model
 FADING_S = 1.0  # how long what was told last counts for more than what is usual …
 FADING_JOBS = 4.0  # … and so many times as long as it takes the pool to answer what waited then
 LACKING_S = 5.0  # a model that a pool did not have is asked for again after this, as it may have been loaded
+MOST_LACKING = 1000  # names that are remembered so: callers may send any
+LONGEST_S = 1e6  # what is told of a longer job, or of none that has a length, is no help
 LEAST_S = 1e-4  # a pool takes no less for a job: what is not known yet is not free
 NEAR = 2.0  # a pool on this machine may be so many times as busy as the best one elsewhere
 ALIKE = 1.5  # where nothing waits, pools are alike whose jobs do not take so many times as long
@@ -64,7 +66,7 @@ class Pool:
         self.job_s = 0.0
         self.slots = 1
         self._runs = 0  # of which the last is one part of `job_s`
-        self._lacking: dict[_Asked, float] = {}
+        self._lacking: dict[_Asked, float] = {}  # until when, the oldest first
 
     # --- how much is to be done ---------------------------------------------------------------------------------
 
@@ -77,6 +79,8 @@ class Pool:
 
     def ran(self, job_s: float) -> None:
         """A job has taken so long."""
+        if not 0 <= job_s < LONGEST_S:
+            return
         self._runs = runs = min(MOST_RUNS, self._runs + 1)
         self.job_s += (job_s - self.job_s) / runs
 
@@ -94,9 +98,11 @@ class Pool:
         for model in asked:
             known.pop(model, None)
         self.offers = {**known, **offers.models}
-        self._lacking = {about: until for about, until in self._lacking.items() if about[0] not in offers.models}
+        if self._lacking:
+            self._lacking = {about: until for about, until in self._lacking.items() if about[0] not in offers.models}
         self.waits(offers.waiting, now)
-        if offers.job_s and not self._runs:  # later, own jobs tell it better: in the average is each time that it hung
+        # Later, own jobs tell it better: in the average is each time that it hung.
+        if 0 < offers.job_s < LONGEST_S and not self._runs:
             self.job_s, self._runs = offers.job_s, MOST_RUNS
         self.slots = max(1, offers.slots)
 
@@ -107,8 +113,11 @@ class Pool:
 
     def has_not(self, model: str, version: int | str | None, now: float) -> None:
         """A job for it was told that it is not there."""
-        self._lacking = {asked: until for asked, until in self._lacking.items() if until > now}
-        self._lacking[(model, version)] = now + LACKING_S
+        lacking = self._lacking
+        lacking.pop((model, version), None)
+        lacking[(model, version)] = now + LACKING_S
+        while (oldest := next(iter(lacking))) and (lacking[oldest] <= now or len(lacking) > MOST_LACKING):
+            del lacking[oldest]
 
     def lacks(self, model: str, version: int | str | None, now: float) -> bool:
         """Whether a job has been told so of late."""
@@ -165,16 +174,29 @@ class Choice:
         count = len(pools)
         if count < 2:
             return pools[0] if pools else None
-        first = int(self._random() * count)
-        best, best_s = pools[first], pools[first].expected_s(now)
-        step = 1 if count <= DRAWN else 1 + int(self._random() * (count - 1) / (DRAWN - 1))
-        for turn in range(1, min(DRAWN, count)):
-            other = pools[(first + turn * step) % count]
+        best, *others = self._drawn(pools)
+        best_s = best.expected_s(now)
+        for other in others:
             seconds = other.expected_s(now)
             idle = not (best.mine or best.others or other.mine or other.others)
             if seconds * (ALIKE if idle else 1.0) < best_s:
                 best, best_s = other, seconds
         return self._nearer(best, pools, now) if self._near else best
+
+    def _drawn(self, pools: Sequence[Pool]) -> Sequence[Pool]:
+        """Some of them, or all, from any of them on. REQUIRES two at least.
+
+        Each set of so many is as likely as any other: pools that lie beside each other may have the same models.
+        """
+        count, chance = len(pools), self._random
+        if count > DRAWN:
+            drawn: list[Pool] = []
+            for most in range(count - DRAWN, count):
+                pool = pools[int(chance() * (most + 1))]
+                drawn.append(pools[most] if pool in drawn else pool)
+            pools, count = drawn, DRAWN
+        first = int(chance() * count)
+        return [*pools[first:], *pools[:first]]
 
     def _nearer(self, best: Pool, pools: Collection[Pool], now: float) -> Pool:
         """One on this machine instead, which has shared memory, unless it is far busier."""

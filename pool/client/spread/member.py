@@ -27,6 +27,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 STEADY_S = 5.0  # a pool that was lost sooner is returned to more slowly
 SILENT_S = 1.5  # a pool that has not answered a ping for so long gets no new jobs, and is not waited for
+AGAIN_S = 1.0  # after an answer that is of no use
 ANSWER_S = 5.0  # how long an answer about its models is waited for
 MOST_NAMED = 64  # models that a pool is asked about by their names; for more, it is asked about all
 OFFERS_BYTES = 64 << 20
@@ -66,8 +67,9 @@ class Member:
         self._peer = replace(peer, reconnect_timeout_s=0.0)
         self._reconnect_timeout_s = peer.reconnect_timeout_s
         self.models: set[str] = set()
-        """Those that its jobs have asked for."""
+        """Those that its jobs have asked for, as long as they are asked about by their names."""
         self._asked: _Asked | None = None
+        self._asks_from = 0.0
         self._there_since = 0.0
         self._pause_s = FIRST_PAUSE_S
 
@@ -79,7 +81,8 @@ class Member:
 
     def came(self, job: Job) -> None:
         """A job is about to be sent there."""
-        self.models.add(job.request.model)
+        if len(self.models) <= MOST_NAMED:
+            self.models.add(job.request.model)
         with self._spread.lock:
             self.pool.mine += job.weight
 
@@ -128,6 +131,8 @@ class Member:
 
     def connect(self, pause_s: float = 0.0) -> None:
         """A new connection, which first rests for so long. There may be none left for it: then it is tried again."""
+        if self._spread.is_closed:
+            return
         try:
             self.connection = Connection(replace(self._peer, pause_s=pause_s), self._spread.spin_s, self)
         except PoolUnreachable:
@@ -142,7 +147,7 @@ class Member:
             self.was_there, self.away_since, self._there_since = True, now, 0.0
         else:
             self._pause_s = self._longer()
-        self._asked = None
+        self._asked, self._asks_from = None, 0.0
         with self._spread.lock:
             self.pool.mine = 0
         self.connect(self._pause_s * (1 + random.random()) / 2)  # those of one pool do not all return at once
@@ -159,7 +164,7 @@ class Member:
 
     def ask(self, now: float) -> None:
         """What it offers of the models that this client uses; of all, as long as it has not told."""
-        if self._asked is not None or self.connection is None:
+        if self._asked is not None or self.connection is None or now < self._asks_from:
             return
         models = list(self.models)
         if self.pool.offers is None or not 0 < len(models) <= MOST_NAMED:
@@ -177,10 +182,11 @@ class Member:
         if self.connection is not None:
             self.connection.forget(asked.about)
         outcome: Any = asked.outcome
-        if outcome is None or isinstance(outcome, PoolError):
+        offers = None if outcome is None or isinstance(outcome, PoolError) else offers_of(outcome[0])
+        if offers is None:
+            self._asks_from = now + AGAIN_S
             return None
-        offers = offers_of(outcome[0])
-        return None if offers is None else (offers, asked.models)
+        return offers, asked.models
 
 
 def offers_of(answer: bytes) -> Offers | None:

@@ -11,6 +11,8 @@ and no done-callback can keep from it: so a job that moves is never forgotten an
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 import threading
 import time
@@ -45,6 +47,9 @@ IDLE_PROBE_S = 15.0  # … or for so long, if no job came either
 IDLE_S = 30.0
 
 
+log = logging.getLogger("pool.client")
+
+
 class Spread:
     """`lock` guards the choice. Whoever holds it takes no other lock and calls nobody."""
 
@@ -65,6 +70,11 @@ class Spread:
         self._used = 0.0
         self._probed = 0.0
         self._closed = self._released = False
+        self._over = False  # nobody places what is to move any more
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     @property
     def _near(self) -> set[str]:
@@ -199,7 +209,7 @@ class Spread:
                 return outcome
             if not self._may_go_on(job, outcome, time.monotonic(), connection.lost):
                 raise outcome
-            while (following := self._following(job, outcome, time.monotonic())) is not None and following.lost:
+            while (following := self._destination(job, outcome, time.monotonic())) is not None and following.lost:
                 time.sleep(RENEWAL_S)
             if following is None:
                 raise self._last_word(job, outcome)
@@ -234,6 +244,8 @@ class Spread:
             return
         self._moving.append((job, error))
         self.wake()
+        if self._over:
+            self._end_moving()
 
     def _may_go_on(self, job: Job, error: PoolError, now: float, lost: bool) -> bool:
         """Whether another pool may answer it otherwise; notes what this end of it tells of the pool where it was."""
@@ -260,7 +272,7 @@ class Spread:
         if isinstance(error, Overloaded):
             return None if kept is not None or len(job.tried) > MOST_TRIED else self._next(job.request, now, job.tried)
         if kept is None:
-            found = self._next(job.request, now, job.tried)
+            found = self._next(job.request, now, ())  # one that had no room is better than none
             if found is not None:
                 return found
             with self.lock:
@@ -271,6 +283,14 @@ class Spread:
         if kept is None or kept is not self._members.get(kept.pool.endpoint) or not kept.is_awaited(job.submitted, now):
             return None
         return kept.connection
+
+    def _destination(self, job: Job, error: PoolError, now: float) -> Connection | None:
+        """As `_following`. One that waits for room goes back, if the pool that it was to go to has gone meanwhile."""
+        found = self._following(job, error, now)
+        if found is None and job.patient and isinstance(error, Overloaded) and job.at is not None:
+            back = job.at.connection
+            found = None if back is None or back.lost or self._closed or job.future.is_cancelled else back
+        return found
 
     def _last_word(self, job: Job, error: PoolError) -> PoolError:
         """How a job ends that goes nowhere."""
@@ -311,6 +331,8 @@ class Spread:
             try:
                 thread.start()
             except RuntimeError as error:
+                for connection in self._connections():
+                    connection.release()
                 self._members = {}
                 raise PoolUnreachable(f"cannot make a connection: {error}") from None
 
@@ -354,6 +376,9 @@ class Spread:
             connection.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(JOIN_S)
+        for connection in self._connections():  # it may have been about to make one
+            if connection not in connections:
+                connection.close()
 
     def abandon_after_fork(self) -> list[Connection]:
         """In a forked child: all of it is the parent's. The next job begins anew."""
@@ -366,7 +391,7 @@ class Spread:
         for connection in connections:
             connection.abandon_after_fork()
         self._leaving = []
-        self._members, self._thread, self._bell = {}, None, Wait()
+        self._members, self._thread, self._bell, self._over = {}, None, Wait(), False
         self._choice = Choice(self.peers, random.Random(), self._near)
         return connections
 
@@ -378,21 +403,41 @@ class Spread:
 
     def _main(self) -> None:
         due = 0.0
-        while not self._closed:
-            self._bell.sleep(max(0.0, due - time.monotonic()))
-            now = time.monotonic()
-            for member in list(self._members.values()):
-                self._look(member, now)
-            for _ in range(len(self._moving)):  # what a connection that has just ended gives back comes after the look
-                self._place(*self._moving[0], now)
+        try:
+            while not self._closed:
+                self._bell.sleep(max(0.0, due - time.monotonic()))
+                now = time.monotonic()
+                due = now + LOOK_S
+                try:
+                    self._work(now)
+                    if self._released and self._ends():
+                        break
+                    due = now + self._pause_s()
+                except Exception:  # whatever a pool has said: jobs wait for this thread
+                    log.exception("a turn with several pools failed; the next one follows")
+        finally:
+            self._over = True
+            self._end_moving()
+
+    def _work(self, now: float) -> None:
+        for member in list(self._members.values()):
+            self._look(member, now)
+        for _ in range(len(self._moving)):  # what a connection that has just ended gives back comes after the look
+            job, error = self._moving[0]
+            try:
+                self._place(job, error, now)
+            except Exception:
+                job.future.finish(error)
+                raise
+            finally:
                 self._moving.popleft()
-            self._probe(now)
-            if self._released and self._ends():
-                break
-            due = now + self._pause_s()
-        while self._moving:
-            job, error = self._moving.popleft()
-            job.future.finish(error)
+        self._probe(now)
+
+    def _end_moving(self) -> None:
+        with contextlib.suppress(IndexError):  # whoever moves a job may do it too
+            while True:
+                job, error = self._moving.popleft()
+                job.future.finish(error)
 
     def _look(self, member: Member, now: float) -> None:
         pool, connection = member.pool, member.connection
@@ -434,7 +479,7 @@ class Spread:
         if job.onward is not None:  # an interrupt has brought it here twice
             return
         for each in again(job):
-            connection = self._following(job, error, now)
+            connection = self._destination(job, error, now)
             if connection is None:
                 each.future.finish(self._last_word(job, error))
                 continue

@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pool.client.spread.choice import Choice, Pool, PoolState
 from pool.core.policy import ModelPolicy, Policy
@@ -43,15 +44,18 @@ class Outcome:
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
-    def dispersion(self, pools: Sequence[int]) -> float:
-        """Variance over mean of what a pool gets in a window: 1 where each job goes anywhere, more where they herd."""
+    def oscillation(self, pools: Sequence[int]) -> float:
+        """How much what a pool gets changes from a window to the next: 1 where jobs go anywhere, ten where they herd.
+
+        Half the mean square of that, over the mean. What clients learn in the course of it hardly counts.
+        """
         last = max(window for _, window in self.arrivals)
         found = []
         for pool in pools:
             counts = [self.arrivals[pool, window] for window in range(1, last)]
-            mean = sum(counts) / len(counts)
-            found.append(sum((count - mean) ** 2 for count in counts) / len(counts) / mean)
-        return max(found)
+            changes = [(after - before) ** 2 for before, after in pairwise(counts)]
+            found.append(sum(changes) / len(changes) / 2 / (sum(counts) / len(counts)))
+        return sum(found) / len(found)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +94,7 @@ class Cluster:
         self._weights = list(popularity.values())
         mean_s = sum(truths[name].mean_s(1) * share for name, share in popularity.items()) / sum(self._weights)
         self._rate = load * slots * len(holds) / mean_s
-        self._left = jobs
+        self._left = self._jobs = jobs
         self._perfect = perfect
         self._clients = clients
         self._names = [f"tcp://{number}:5555" for number in range(len(holds))]
@@ -121,7 +125,7 @@ class Cluster:
     # --- time ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        while self._left or any(self._open) or self._waiting:
+        while len(self.outcome.latencies) < self._jobs:
             at, first = self._agenda.next_at if len(self._agenda) else math.inf, None
             for number, world in enumerate(self._worlds):
                 if world is not None and (due := world._next_at() - self._since[number]) < at:
