@@ -1,6 +1,7 @@
 """Strangers and liars at a TCP endpoint: they get nothing, fill nothing, and keep nobody on this machine waiting."""
 
 import contextlib
+import json
 import os
 import resource
 import selectors
@@ -17,6 +18,7 @@ import pytest
 import zmq
 
 from attacker.zmtp import COMMAND, MORE, Link, frame, greeting, ready
+from integration.flood import SPARE
 from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
 from pool.client.context import shared
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.remote
 
 MOST = 200  # connections
 ACCEPTED_UNSEEN = 1100  # as many libzmq may take in before the pool has looked, see `pool.serve.gate`
+FLOOD, FLOODS = 10_000, 4  # connections, and processes that make them
+FLOOD_BYTES = 64 << 20
 BYTES = 32 << 20  # of [queue] max_bytes
 PIECE = bytes(1 << 16)
 SMALL_QUEUE = f'[queue]\nmax_bytes = "{BYTES}B"\n'
@@ -344,6 +348,65 @@ def test_thousands_of_connections_keep_nobody_on_this_machine_waiting(pool: Keye
     assert refused(pool.process, "as many over TCP as there may be") > 0
     assert pool.process.text().count("accepts no connection") == 1, "nor do they fill the log"
     eventually(lambda: in_use(pool.process.pid) < before + 50)
+
+
+def test_ten_thousand_connections_keep_no_client_waiting_that_is_there() -> None:
+    """From several processes, which keep as many at once as they may. The default bound of connections holds."""
+    with keyed_pool() as pool, contextlib.ExitStack() as stack:
+        process = pool.process
+        beside, far = stack.enter_context(process.client()), stack.enter_context(pool.client("alice"))
+        for client in (beside, far):
+            assert client.run("echo", 1.0)["x"] == 1.0
+        descriptors, memory = in_use(process.pid), resident_bytes(process.pid)
+        host, port = port_of(pool.endpoint)
+        floods = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "integration.flood", host, str(port), str(FLOOD // FLOODS), str(number)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=Path(__file__).parents[1],
+                )
+            )
+            for number in range(FLOODS)
+        ]
+        told: dict[int, dict[str, int]] = {}
+
+        def listen(number: int) -> None:
+            for line in floods[number].stdout or ():
+                told[number] = json.loads(line)
+
+        listeners = [threading.Thread(target=listen, args=(number,)) for number in range(FLOODS)]
+        for listener in listeners:
+            listener.start()
+        try:
+            most_descriptors, most_memory, ends = 0, 0, time.monotonic() + 90.0
+            while sum(each["attempts"] for each in told.values()) < FLOOD:
+                assert time.monotonic() < ends, told
+                for client in (beside, far):
+                    assert client.run("echo", 1.0, timeout=20.0)["x"] == 1.0
+                most_descriptors = max(most_descriptors, in_use(process.pid))
+                most_memory = max(most_memory, resident_bytes(process.pid))
+            held, made = (sum(each[what] for each in told.values()) for what in ("held", "made"))
+            each = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - SPARE
+            assert made > FLOOD * 9 // 10, told
+            assert held >= min(made, FLOODS * each), "and at once"
+            assert descriptors + 900 < most_descriptors < descriptors + 1000 + ACCEPTED_UNSEEN, "the bound was met"
+            assert most_memory < memory + FLOOD_BYTES
+            assert refused(process, "as many over TCP as there may be") > 0
+        finally:
+            for flood in floods:
+                assert flood.stdin is not None
+                flood.stdin.close()
+            for listener in listeners:
+                listener.join(30)
+        assert [flood.wait(30) for flood in floods] == [0] * FLOODS
+        with pool.client("bob") as late:
+            assert late.run("echo", 2.0)["x"] == 2.0
+        assert far.run("echo", 3.0)["x"] == 3.0, "who was there still is"
+        eventually(lambda: in_use(process.pid) < descriptors + 50)
+        assert process.text().count("accepts no connection") == 1
 
 
 def test_a_stranger_who_knows_the_pool_s_key_is_counted_and_no_more(pool: KeyedPool, tmp_path: Path) -> None:
