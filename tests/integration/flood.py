@@ -1,4 +1,4 @@
-"""Connects again and again, as fast as it can, and keeps all that it has: `python -m integration.flood HOST PORT COUNT N`.
+"""Connects again and again, as fast as it can, and keeps what it has: `python -m integration.flood HOST PORT COUNT N`.
 
 N: this flood's number, which is in its own address, so that several have ports enough. Each third connection says
 nothing, each third half a greeting, and each third a whole one and then what is none. Prints how many it has made and
