@@ -158,6 +158,15 @@ def test_the_folder_is_read_again_when_it_changes_and_no_more_often_than_its_clo
     assert folder.find(read_public(path, USER)) is not None
 
 
+def test_a_file_that_opens_and_cannot_be_read_lets_nobody_in_and_keeps_nobody_out(tmp_path: Path) -> None:
+    """As on a disk that fails; this one has nothing at its first byte."""
+    make_pair(tmp_path, "alice")
+    (tmp_path / "broken.key").symlink_to("/proc/self/mem")
+    folder = KeyFolder(tmp_path, os.geteuid())
+    assert [entrant.name for entrant in folder.read()] == ["alice"]
+    assert "cannot be read: Input/output error" in folder.unfit[str(tmp_path / "broken.key")]
+
+
 def test_a_file_that_others_could_have_written_lets_nobody_in_and_keeps_nobody_out(tmp_path: Path) -> None:
     bad, _ = make_pair(tmp_path, "bad")
     good, _ = make_pair(tmp_path, "good")
