@@ -241,6 +241,7 @@ def test_arguments_come_before_profiles_and_those_before_the_environment(
     ("text", "what"),
     [
         ("[lab", "is not TOML"),
+        ("lab = " + "[" * 100_000, "is not TOML"),
         ("lab = 1", "has no endpoint"),
         ("[lab]\nkey = 'x'", "has no endpoint"),
         ("[lab]\nendpoint = 'tcp://a:1'\nsecret = 'x'", "unknown key"),
@@ -252,6 +253,12 @@ def test_a_wrong_profile_is_told(keys: Path, text: str, what: str) -> None:
     profile(keys, text)
     with pytest.raises(InvalidConfig, match=what):
         Peer.of("lab", 1.0, 1.0)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_the_profiles_holds_up_nobody(keys: Path) -> None:
+    os.mkfifo(keys / "pools.toml", 0o600)
+    assert named("lab", os.environ, USER) is None
 
 
 def test_a_profile_that_others_could_have_written_is_refused(keys: Path) -> None:
