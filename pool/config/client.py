@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator, field_validator
 
-from pool.config.quantities import BytesOrUnlimited, CountOrUnlimited, RateOrUnlimited
+from pool.config.quantities import BytesOrUnlimited, CountOrUnlimited, RateOrUnlimited, Weight
 from pool.config.section import Section
 from pool.keys import NAME
 from pool.wire.rights import Right
@@ -55,7 +55,7 @@ class ClientSection(Section):
     keys: Annotated[tuple[Annotated[str, AfterValidator(_name)], ...], Field(strict=False)] = ()
     users: Annotated[tuple[int, ...], PlainValidator(_users)] = ()
     models: Annotated[tuple[str, ...] | None, PlainValidator(_models)] = None
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Weight = 1.0
     rate: RateOrUnlimited = None
     max_jobs: CountOrUnlimited = None
     max_bytes: BytesOrUnlimited = None

@@ -114,7 +114,7 @@ def _text(details: ErrorDetails) -> str:
         case "greater_than":
             return f"{value!r} is too small; write more than {context['gt']:g}"
         case "less_than_equal":
-            return f"{value!r} is too large; write {context['le']} or less"
+            return f"{value!r} is too large; write {context['le']:.10g} or less"
         case "literal_error":
             return f"{value!r} is not a choice; write {context['expected']}"
         case "dict_type":

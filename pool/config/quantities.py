@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import PlainValidator
+from pydantic import Field, PlainValidator
 
 __all__ = [
     "Bytes",
@@ -30,6 +30,7 @@ __all__ = [
     "Seconds",
     "SecondsOrAuto",
     "SecondsOrOff",
+    "Weight",
     "parse_duration",
     "parse_size",
 ]
@@ -103,8 +104,8 @@ def _parse_fraction(value: object) -> float:
 
 
 def _parse_rate(value: object) -> float:
-    """More than nothing, finite. Raises `ValueError` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+    """Such that what is reckoned from it stays a number. Raises `ValueError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-6 <= value <= 1e9:
         raise ValueError("no rate")
     return float(value)
 
@@ -153,7 +154,7 @@ _SUCH = {
     "a whole number from 1": "1000",
     f"a whole number from 1 to {_LONGEST_SPIN_US}": "50",
     "a number above 0, at most 1": "0.5",
-    "a number above 0": "50",
+    "a number from 1e-6 to 1e9": "50",
 }
 _Auto = Literal["auto"]
 _AUTO: _Auto = "auto"
@@ -168,7 +169,7 @@ _count_or_off = _or_word(_parse_count, "off", None, "a whole number from 1")
 _size_or_default = _or_word(parse_size, "auto", None, "a size")
 _size_or_unlimited = _or_word(parse_size, "unlimited", None, "a size")
 _count_or_unlimited = _or_word(_parse_count, "unlimited", None, "a whole number from 1")
-_rate_or_unlimited = _or_word(_parse_rate, "unlimited", None, "a number above 0")
+_rate_or_unlimited = _or_word(_parse_rate, "unlimited", None, "a number from 1e-6 to 1e9")
 _microseconds_or_off = _or_word(_parse_microseconds, "off", None, f"a whole number from 1 to {_LONGEST_SPIN_US}")
 _fraction_or_unlimited = _or_word(_parse_fraction, "unlimited", _UNLIMITED, "a number above 0, at most 1")
 
@@ -188,4 +189,6 @@ MicrosecondsOrOff = Annotated[int | None, PlainValidator(_microseconds_or_off)]
 BytesByDefaultAuto = Annotated[int | None, PlainValidator(_size_or_default)]
 BytesOrUnlimited = Annotated[int | None, PlainValidator(_size_or_unlimited)]
 RateOrUnlimited = Annotated[float | None, PlainValidator(_rate_or_unlimited)]
+Weight = Annotated[float, Field(ge=0.001, le=1000)]
+"""Bounded, or the time that a client has used by its weight would be infinite, and that of all after it."""
 CountOrUnlimited = Annotated[int | None, PlainValidator(_count_or_unlimited)]

@@ -35,6 +35,7 @@ from pool.config.quantities import (
     Seconds,
     SecondsOrAuto,
     SecondsOrOff,
+    Weight,
 )
 from pool.config.section import AtKey, Section, SomePath, Texts, or_word
 from pool.config.security import MENDED, SecuritySection
@@ -246,7 +247,7 @@ class ModelSection(OptimizationKeys, HandlerKeys, VersionKeys):
     max_batch: Annotated[int, Field(ge=1, le=_LARGEST_BATCH)] = 32
     batch_wait: SecondsOrOff = None
     allowed_batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=_LARGEST_BATCH)], ...], Field(strict=False)] = ()
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Weight = 1.0
     max_jobs: CountOrUnlimited = None
     max_bytes: BytesOrUnlimited = None
     tensorflow: TensorFlowOverrides = TensorFlowOverrides()

@@ -96,17 +96,19 @@ def _read(path: Path, user: int, writable: int) -> str:
     try:
         # A pipe of this name must not hold up who opens it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_BYTES:
+                raise InvalidConfig(f"{path} is not a key file; `pool keys new NAME` writes one")
+            check_own(path, about, user, writable)
+            return os.read(descriptor, LARGEST_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    except InvalidConfig:  # which is a `ValueError`, too
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InvalidConfig(f"{path} cannot be read: {why}; write the path of a key file") from None
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_BYTES:
-            raise InvalidConfig(f"{path} is not a key file; `pool keys new NAME` writes one")
-        check_own(path, about, user, writable)
-        return os.read(descriptor, LARGEST_BYTES).decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)
 
 
 def _write(path: Path, text: str, mode: int) -> None:

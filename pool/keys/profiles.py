@@ -116,7 +116,7 @@ def _is_loopback(endpoint: str) -> bool:
 def _profiles(environ: Mapping[str, str], user: int) -> dict[str, Profile]:
     path = profiles_path(environ)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             check_own(path, os.fstat(file.fileno()), user, 0o022)
             import tomllib  # most users have no such file
 
@@ -125,11 +125,16 @@ def _profiles(environ: Mapping[str, str], user: int) -> dict[str, Profile]:
         return {}
     except OSError as error:
         raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # of TOML, and of a text that is no UTF-8
+    except (ValueError, RecursionError) as error:  # of TOML, and of a text that is no UTF-8
         if isinstance(error, InvalidConfig):
             raise
         raise InvalidConfig(f"{path} is not TOML: {error}") from None
     return {name: _profile(path, name, table) for name, table in tables.items()}
+
+
+def _at_once(path: str, flags: int) -> int:
+    """A pipe of this name must not hold up who opens it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _profile(path: Path, name: str, table: object) -> Profile:

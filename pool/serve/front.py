@@ -354,7 +354,8 @@ class Front:
         """
         message, entrant, uid = envelope.message, None, None
         if type(message) is not wire.Open:  # the pool has forgotten it, and as whom it came
-            if envelope.instance != self._instance:
+            is_ours = envelope.instance == self._instance
+            if not is_ours:
                 raise BadFrame(OTHER_INSTANCE)
             if type(message) is not wire.Close:
                 self._say_to(address, wire.Farewell("it was forgotten", unread=False))

@@ -211,7 +211,7 @@ _PARSED = {
     quantities.parse_positive_duration: "duration above 0",
     quantities.parse_duration_or_auto: '`"auto"` or duration above 0',
     quantities.parse_size: "size",
-    quantities._rate_or_unlimited: '`"unlimited"` or number above 0',
+    quantities._rate_or_unlimited: '`"unlimited"` or number from 1e-6 to 1e9',
     quantities._microseconds_or_off: '`"off"` or whole number, 1 to 10000',
     quantities._fraction_or_unlimited: '`"unlimited"` or number above 0, at most 1',
     quantities._size_or_auto: '`"auto"` or size',

@@ -138,7 +138,14 @@ def test_a_mistake_is_told_with_file_line_and_key(written: str, told: str, tmp_p
         ({}, "client[0].name: is missing; write a name"),
         ({"name": "a b"}, "client[0].name: 'a b' is not a name"),
         ({"name": "a", "models": "digits"}, "client[0].models: 'digits' does not name models; write \"all\", or a"),
-        ({"name": "a", "rate": 0}, 'client[0].rate: 0 is not a number above 0; write "unlimited", or one such as 50'),
+        (
+            {"name": "a", "rate": 0},
+            'client[0].rate: 0 is not a number from 1e-6 to 1e9; write "unlimited", or one such as 50',
+        ),
+        (
+            {"name": "a", "rate": 5e-324},
+            'client[0].rate: 5e-324 is not a number from 1e-6 to 1e9; write "unlimited", or one such as 50',
+        ),
         ({"name": "a", "max_jobs": 0.5}, "client[0].max_jobs: 0.5 is not a whole number from 1"),
         ({"name": "a", "key": "x"}, "client[0].key: unknown key"),
     ],

@@ -32,7 +32,7 @@ OPENED_7 = [b"TFWP\x07\x02instance", b"\x94\xa30.1\xce\x00\x10\x00\x00\xcb@N\x00
 REFUSAL_7 = [b"TFWP\x07\x00instance", b"\x91\xa2no"]
 
 OTHER_VERSION = (
-    "protocol version 7 from the other side, 13 here: install the same release on both sides,"
+    "protocol version 7 from the other side, 14 here: install the same release on both sides,"
     " and restart a pool that was started before"
 )
 
@@ -181,7 +181,7 @@ def test_a_client_of_version_7_hears_a_refusal_that_it_can_read(pool: PoolProces
         dealer.connect(pool.endpoint)
         dealer.send_multipart(frames)
         preamble, header = dealer.recv_multipart()
-    assert preamble[:6] == b"TFWP\x0d\x00", "by its fifth byte a former client knows, and says which side to install"
+    assert preamble[:6] == b"TFWP\x0e\x00", "by its fifth byte a former client knows, and says which side to install"
     assert len(preamble) == 14
     assert header == REFUSED
 
@@ -196,7 +196,7 @@ def test_a_worker_of_version_7_hears_so_and_is_nobody(pool: PoolProcess, client:
         dealer.connect(f"{pool.endpoint}.workers")
         dealer.send_multipart(HELLO_7)
         preamble, header = dealer.recv_multipart()
-    assert (preamble[:6], header) == (b"TFWP\x0d\x00", REFUSED)
+    assert (preamble[:6], header) == (b"TFWP\x0e\x00", REFUSED)
     assert [reason for reason in client.status().dropped if reason.startswith(OTHER_VERSION[:60])]
     assert client.run("echo", ONE)["x"] == ONE
 

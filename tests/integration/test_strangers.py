@@ -1,6 +1,7 @@
 """Strangers and liars at a TCP endpoint: they get nothing, fill nothing, and keep nobody on this machine waiting."""
 
 import contextlib
+import json
 import os
 import resource
 import selectors
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 import zmq
 
-from attacker.zmtp import COMMAND, MORE, Link, frame, greeting, ready
+from attacker.zmtp import COMMAND, MORE, Link, frame, greeting, message, ready
+from integration.flood import SPARE
 from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
 from pool.client.context import shared
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.remote
 
 MOST = 200  # connections
 ACCEPTED_UNSEEN = 1100  # as many libzmq may take in before the pool has looked, see `pool.serve.gate`
+FLOOD, FLOODS = 10_000, 4  # connections, and processes that make them
+FLOOD_BYTES = 64 << 20
 BYTES = 32 << 20  # of [queue] max_bytes
 PIECE = bytes(1 << 16)
 SMALL_QUEUE = f'[queue]\nmax_bytes = "{BYTES}B"\n'
@@ -150,17 +154,22 @@ def test_without_a_handler_libzmq_lets_every_key_in_unless_the_domain_is_enforce
 # --- handshakes
 
 
-@pytest.mark.parametrize("cut", [0, 1, 10, 11, 63, 64, 65, 200, 263, 264, 300, 500])
-def test_a_handshake_that_is_cut_ends_in_seconds(pool: KeyedPool, cut: int) -> None:
+def test_a_handshake_that_is_cut_at_any_byte_ends_in_seconds(pool: KeyedPool) -> None:
     """The bytes of a real one, up to there; then it says nothing any more."""
     with relay(pool.endpoint) as (here, taken):
         with Client(here, key=pool.secret("alice"), server_key=pool.server_key) as client:
             client.run("echo", 1.0)
         whole = bytes(taken)
     assert len(whole) > 500
-    with linked(pool.endpoint) as link:
-        link.connection.sendall(whole[:cut])
-        link.await_close()
+    cuts = range(len(whole))
+    for first in cuts[:: MOST // 2]:
+        with contextlib.ExitStack() as stack:
+            links = [stack.enter_context(linked(pool.endpoint)) for _ in cuts[first : first + MOST // 2]]
+            for link, cut in zip(links, cuts[first:], strict=False):
+                with contextlib.suppress(ConnectionError):
+                    link.connection.sendall(whole[:cut])
+            for link in links:
+                link.await_close()
 
 
 def test_a_handshake_that_is_replayed_lets_nobody_in(pool: KeyedPool) -> None:
@@ -190,22 +199,13 @@ def test_other_mechanisms_let_nobody_in(pool: KeyedPool) -> None:
 
 
 def test_who_claims_to_be_somebody_is_nobody_where_no_key_is_asked_for(pool: KeyedPool) -> None:
-    """Over TCP and over the Unix socket: a property of the peer's own is not libzmq's word."""
+    """A property of the peer's own is not libzmq's word."""
     public = read_public(pool.clients / "alice.key", os.geteuid()).encode()
-    claims = ((b"Socket-Type", b"DEALER"), (b"User-Id", public), (b"Peer-Address", b"localhost:0:0:1"))
     with pool_process(stub_config('listen = ["tcp://127.0.0.1:*"]')) as plain:
         endpoint = next(line.split()[5] for line in plain.text().splitlines() if "listening at tcp" in line)
         with linked(endpoint) as link:
-            link.connection.sendall(greeting())
-            link.read(64)
-            link.connection.sendall(ready(*claims))
-            _, size = link.read(2)
-            link.read(size)
-            frames = encode(wire.Open("liar"), NO_INSTANCE)
-            link.connection.sendall(b"".join([*(frame(each, MORE) for each in frames[:-1]), frame(frames[-1])]))
-            opened = decode(wire.CLIENT_MESSAGES, [zmq.Frame(each) for each in link.read_message()])
-            frames = encode(wire.Ask(1, "stop", ""), opened.instance)
-            link.connection.sendall(b"".join([*(frame(each, MORE) for each in frames[:-1]), frame(frames[-1])]))
+            instance = claimed(link, (b"User-Id", public), (b"Peer-Address", b"localhost:0:0:1"))
+            link.connection.sendall(message(encode(wire.Ask(1, "stop", ""), instance)))
             answer = decode(wire.CLIENT_MESSAGES, [zmq.Frame(each) for each in link.read_message()]).message
             assert isinstance(answer, wire.Answer)
             assert "right" in (answer.error or "")
@@ -213,6 +213,28 @@ def test_who_claims_to_be_somebody_is_nobody_where_no_key_is_asked_for(pool: Key
                 accounts = {each.name: each.connections for each in client.status().accounts}
             assert accounts["anybody"] == 1
             assert not any(name.startswith(("key:", "alice")) for name in accounts)
+
+
+def test_nor_at_the_unix_socket(pool: KeyedPool) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30.0)
+        connection.connect(str(pool.process.socket))
+        claimed(Link(connection), (b"Peer-Address", b"localhost:54321:0:1"))
+        with pool.process.client() as client:
+            accounts = {each.name: each.connections for each in client.status().accounts}
+    assert accounts[f"uid:{os.getuid()}"] == 2
+    assert "uid:54321" not in accounts
+
+
+def claimed(link: Link, *properties: tuple[bytes, bytes]) -> bytes:
+    """Comes with these properties. The instance that it is told."""
+    link.connection.sendall(greeting())
+    link.read(64)
+    link.connection.sendall(ready((b"Socket-Type", b"DEALER"), *properties))
+    _, size = link.read(2)
+    link.read(size)
+    link.connection.sendall(message(encode(wire.Open("liar"), NO_INSTANCE)))
+    return decode(wire.CLIENT_MESSAGES, [zmq.Frame(each) for each in link.read_message()]).instance
 
 
 def test_a_routing_id_is_nobody_s_to_choose(pool: KeyedPool) -> None:
@@ -344,6 +366,65 @@ def test_thousands_of_connections_keep_nobody_on_this_machine_waiting(pool: Keye
     assert refused(pool.process, "as many over TCP as there may be") > 0
     assert pool.process.text().count("accepts no connection") == 1, "nor do they fill the log"
     eventually(lambda: in_use(pool.process.pid) < before + 50)
+
+
+def test_ten_thousand_connections_keep_no_client_waiting_that_is_there() -> None:
+    """From several processes, which keep as many at once as they may. The default bound of connections holds."""
+    with keyed_pool() as pool, contextlib.ExitStack() as stack:
+        process = pool.process
+        beside, far = stack.enter_context(process.client()), stack.enter_context(pool.client("alice"))
+        for client in (beside, far):
+            assert client.run("echo", 1.0)["x"] == 1.0
+        descriptors, memory = in_use(process.pid), resident_bytes(process.pid)
+        host, port = port_of(pool.endpoint)
+        floods = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "integration.flood", host, str(port), str(FLOOD // FLOODS), str(number)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=Path(__file__).parents[1],
+                )
+            )
+            for number in range(FLOODS)
+        ]
+        told: dict[int, dict[str, int]] = {}
+
+        def listen(number: int) -> None:
+            for line in floods[number].stdout or ():
+                told[number] = json.loads(line)
+
+        listeners = [threading.Thread(target=listen, args=(number,)) for number in range(FLOODS)]
+        for listener in listeners:
+            listener.start()
+        try:
+            most_descriptors, most_memory, ends = 0, 0, time.monotonic() + 90.0
+            while sum(each["attempts"] for each in told.values()) < FLOOD:
+                assert time.monotonic() < ends, told
+                for client in (beside, far):
+                    assert client.run("echo", 1.0, timeout=20.0)["x"] == 1.0
+                most_descriptors = max(most_descriptors, in_use(process.pid))
+                most_memory = max(most_memory, resident_bytes(process.pid))
+            held, made = (sum(each[what] for each in told.values()) for what in ("held", "made"))
+            each = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - SPARE
+            assert made > FLOOD * 9 // 10, told
+            assert held >= min(made, FLOODS * each), "and at once"
+            assert descriptors + 900 < most_descriptors < descriptors + 1000 + ACCEPTED_UNSEEN, "the bound was met"
+            assert most_memory < memory + FLOOD_BYTES
+            assert refused(process, "as many over TCP as there may be") > 0
+        finally:
+            for flood in floods:
+                assert flood.stdin is not None
+                flood.stdin.close()
+            for listener in listeners:
+                listener.join(30)
+        assert [flood.wait(30) for flood in floods] == [0] * FLOODS
+        with pool.client("bob") as late:
+            assert late.run("echo", 2.0)["x"] == 2.0
+        assert far.run("echo", 3.0)["x"] == 3.0, "who was there still is"
+        eventually(lambda: in_use(process.pid) < descriptors + 50)
+        assert process.text().count("accepts no connection") == 1
 
 
 def test_a_stranger_who_knows_the_pool_s_key_is_counted_and_no_more(pool: KeyedPool, tmp_path: Path) -> None:

@@ -158,6 +158,15 @@ def test_the_folder_is_read_again_when_it_changes_and_no_more_often_than_its_clo
     assert folder.find(read_public(path, USER)) is not None
 
 
+def test_a_file_that_opens_and_cannot_be_read_lets_nobody_in_and_keeps_nobody_out(tmp_path: Path) -> None:
+    """As on a disk that fails; this one has nothing at its first byte."""
+    make_pair(tmp_path, "alice")
+    (tmp_path / "broken.key").symlink_to("/proc/self/mem")
+    folder = KeyFolder(tmp_path, os.geteuid())
+    assert [entrant.name for entrant in folder.read()] == ["alice"]
+    assert "cannot be read: Input/output error" in folder.unfit[str(tmp_path / "broken.key")]
+
+
 def test_a_file_that_others_could_have_written_lets_nobody_in_and_keeps_nobody_out(tmp_path: Path) -> None:
     bad, _ = make_pair(tmp_path, "bad")
     good, _ = make_pair(tmp_path, "good")
@@ -232,6 +241,7 @@ def test_arguments_come_before_profiles_and_those_before_the_environment(
     ("text", "what"),
     [
         ("[lab", "is not TOML"),
+        ("lab = " + "[" * 100_000, "is not TOML"),
         ("lab = 1", "has no endpoint"),
         ("[lab]\nkey = 'x'", "has no endpoint"),
         ("[lab]\nendpoint = 'tcp://a:1'\nsecret = 'x'", "unknown key"),
@@ -243,6 +253,12 @@ def test_a_wrong_profile_is_told(keys: Path, text: str, what: str) -> None:
     profile(keys, text)
     with pytest.raises(InvalidConfig, match=what):
         Peer.of("lab", 1.0, 1.0)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_the_profiles_holds_up_nobody(keys: Path) -> None:
+    os.mkfifo(keys / "pools.toml", 0o600)
+    assert named("lab", os.environ, USER) is None
 
 
 def test_a_profile_that_others_could_have_written_is_refused(keys: Path) -> None:
