@@ -1,0 +1,133 @@
+"""Random walks of a client of three pools that die, return, hold their answers, are full, and lack what they offer."""
+
+import random
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from pool import Client, errors
+from pool.wire import client_messages as wire
+from pool.wire.codec import pack
+from pool.wire.faults import Fault
+from pool.wire.offers import Offer, Offers
+from support.asked import Asked
+from support.fake_pool import Serving
+from support.processes import eventually
+
+STEPS, POOLS = 60, 3
+OFFERS = msgpack.unpackb(pack(Offers(0, 1, 0.0, {"m": Offer(1, False), "keeps": Offer(1, True)})))
+ENDS = {errors.PoolUnreachable, errors.WorkerLost, errors.Overloaded, errors.ModelNotFound}
+
+
+class Walked(Serving):
+    """`mood`: what it does with the jobs of `m`. Those of `keeps` it runs, unless another pool may have run them."""
+
+    def __init__(self, folder: Path, ran: "list[float]") -> None:
+        folder.mkdir(exist_ok=True)
+        self.mood, self.ran, self.held = "answers", ran, False
+        super().__init__(folder, self._serve_one, {"offers": OFFERS})
+
+    def _serve_one(self, asked: Asked, inputs: "dict[str, Any]") -> "dict[str, Any] | wire.Failure | None":
+        [given] = inputs.values()
+        if asked.model == "keeps":
+            if asked.in_doubt:
+                return wire.Failure(asked.job, Fault.STATEFUL_WORKER_LOST, "it may have started", None)
+            self.ran += given.tolist()
+        elif self.mood == "is full":
+            return wire.Failure(asked.job, Fault.OVERLOADED, "full", 0.05)
+        elif self.mood == "lacks it":
+            return wire.Failure(asked.job, Fault.MODEL_NOT_FOUND, "no such model", None)
+        if self.mood == "holds":
+            self.held = True
+            return None
+        return {"y": 2 * given}
+
+
+class Walk:
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.rng = random.Random(seed)
+        self._folder = folder
+        self.ran: list[list[float]] = [[] for _ in range(POOLS)]
+        self.pools: list[Walked | None] = [self._made(number) for number in range(POOLS)]
+        endpoints = [pool.endpoint for pool in self.pools if pool is not None]
+        self.client = Client(endpoints, connect_timeout=20, reconnect_timeout=20)
+        self.jobs: list[tuple[float, Future[Any]]] = []
+        self.ends: Counter[float] = Counter()
+
+    def _made(self, number: int) -> Walked:
+        return Walked(self._folder / str(number), self.ran[number])
+
+    def step(self) -> None:
+        number = self.rng.randrange(POOLS)
+        pool = self.pools[number]
+        match self.rng.choice(["dies", "mood", "mood", "jobs", "jobs", "jobs", "cancel"]):
+            case "dies" if pool is not None and sum(each is not None for each in self.pools) > 1:
+                pool.close()
+                self.pools[number] = None
+            case "dies":
+                self.pools[number] = pool or self._made(number)
+            case "mood" if pool is not None:
+                pool.mood = self.rng.choice(["answers", "answers", "holds", "is full", "lacks it"])
+            case "jobs":
+                self._submit()
+            case "cancel" if self.jobs:
+                self.rng.choice(self.jobs)[1].cancel()
+
+    def _submit(self) -> None:
+        model, block = self.rng.choice(["m", "m", "keeps"]), self.rng.random() < 0.5
+        values = [float(len(self.jobs) + each) for each in range(self.rng.randrange(1, 9))]
+        inputs = [np.array([value]) for value in values]
+        if self.rng.random() < 0.5:
+            futures = self.client.submit_many(model, inputs, block=block, timeout=30)
+        else:  # blocking ones wait in a `submit` of their own, which a held pool would keep for long
+            futures = [self.client.submit(model, each, timeout=30) for each in inputs]
+        for value, future in zip(values, futures, strict=True):
+            self.jobs.append((value, future))
+            future.add_done_callback(lambda _, value=value: self.ends.update([value]))  # type: ignore[misc]
+
+    def end(self) -> None:
+        """All pools are there and answer, so each job ends."""
+        for number, pool in enumerate(self.pools):
+            self.pools[number] = there = pool or self._made(number)
+            there.mood = "answers"
+            if there.held:  # what it has it never answers: it dies, and another takes its place
+                there.close()
+                self.pools[number] = self._made(number)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_job_ends_once_and_what_keeps_state_runs_once(seed: int, tmp_path: Path) -> None:
+    walk = Walk(seed, tmp_path)
+    try:
+        for _ in range(STEPS):
+            walk.step()
+            threading.Event().wait(walk.rng.random() * 0.02)  # what is under way differs
+        walk.end()
+        kinds = Counter("cancelled" if future.cancelled() else type(future.exception(60)) for _, future in walk.jobs)
+        assert kinds.keys() <= {"cancelled", type(None), *ENDS}, kinds  # none waits until its time is over
+        assert kinds[type(None)], kinds
+        # Another pool takes what one has lost, unless each has said that it lacks the model.
+        assert kinds[errors.ModelNotFound] or not kinds[errors.PoolUnreachable], kinds
+        for value, future in walk.jobs:
+            if not future.cancelled() and future.exception(0) is None:
+                assert future.result()["y"].tolist() == [2 * value], "the answer of its own job"
+        eventually(lambda: walk.ends == Counter(value for value, _ in walk.jobs))
+        runs = Counter(value for ran in walk.ran for value in ran)
+        assert max(runs.values(), default=1) == 1, "what keeps state runs once"
+        assert sum(bool(ran) for ran in walk.ran) <= 1, "in one pool"
+        spread = walk.client._spread
+        assert spread is not None
+        eventually(lambda: all(pool.mine == 0 for pool in spread._choice.pools.values()))
+        assert not spread._moving
+    finally:
+        walk.client.close()
+        for pool in walk.pools:
+            if pool is not None:
+                pool.close()
+    eventually(lambda: not [each for each in threading.enumerate() if each.name in ("pool-spread", "pool-client")])
