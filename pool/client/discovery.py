@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,19 +24,23 @@ log = logging.getLogger("pool.client")
 
 AUTO = "auto"
 SCHEME = "pool+ray://"  # `ray://` is that of Ray's own client
+_ADDRESS = re.compile(rf"{AUTO}|[^\s/]+:\d{{1,5}}", re.ASCII)
 FIRST_S = 60.0  # on a busy machine Ray takes long to import and to connect
 BACKOFF_S = (1.0, 30.0)  # the first pause after a child's end, and the longest
 END_S = 5.0
 
 
 def address_in(*endpoints: str | None) -> str | None:
-    """The address of a cluster, if it is one that is given. Raises `InvalidInput` for one besides other pools."""
+    """The address of a cluster, if one is given. Raises `InvalidInput` for one besides others, and for a wrong one."""
     found = [each for each in endpoints if each is not None and each.startswith(SCHEME)]
     if not found:
         return None
     if len(endpoints) > 1:
         raise InvalidInput(f"{found[0]!r:.200} stands for all pools of a cluster; give it alone")
-    return found[0].removeprefix(SCHEME)
+    address = found[0].removeprefix(SCHEME)
+    if _ADDRESS.fullmatch(address) is None:
+        raise InvalidInput(f"{found[0]!r:.200} is no cluster; write {SCHEME}HOST:PORT or {SCHEME}{AUTO}")
+    return address
 
 
 def _pools_in(line: bytes) -> dict[str, str]:

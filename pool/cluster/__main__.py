@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pool.cluster.directory import Directory, Listed
 from pool.errors import PoolError
@@ -26,6 +26,12 @@ def pools(listed: Iterable[Listed]) -> dict[str, str]:
     return near | {each.name: endpoint for endpoint, each in seen if endpoint and each.name not in near}
 
 
+def silence(listed: Sequence[Listed]) -> str:
+    """Why none of them is for this machine."""
+    hosts = ", ".join(each.host for each in listed)
+    return f"the pools on {hosts} are not to be reached from here; `listen` in [pool] is for other machines\n"
+
+
 def _end_with_parent() -> None:
     while os.read(0, 4096):  # not `sys.stdin`: Python aborts where a thread waits in it at the end
         pass
@@ -38,7 +44,9 @@ def main(address: str) -> None:
     directory = Directory(address)
     while True:
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
-        if (found := pools(directory.read())) != said:
+        listed = directory.read()
+        if (found := pools(listed)) != said:
+            sys.stderr.write(silence(listed) if listed and not found else "")
             print(json.dumps(found), flush=True)  # noqa: T201  # the parent reads it
             said = found
         time.sleep(LOOK_S)

@@ -97,7 +97,10 @@ def knock(address: str) -> None:
     """Ray looks for a head for minutes. Raises `OSError` where nobody listens."""
     host, _, port = address.rpartition(":")
     if host:
-        socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+        except (OverflowError, UnicodeError) as error:  # of the port, of the name
+            raise OSError(str(error)) from None
 
 
 def folder_id(endpoint: str) -> str:
@@ -114,6 +117,6 @@ def _is_mine(address: str) -> bool:
         (family, *_, place), *_ = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind(place)
-    except OSError:
+    except (OSError, UnicodeError):
         return False
     return True

@@ -117,9 +117,11 @@ class LocalCluster:
         script = """
 import ray, sys
 ray.init(sys.argv[1], log_to_driver=False)
-print(int(ray.cluster_resources().get("GPU", 0)), int(ray.available_resources().get("GPU", 0)))
+print("GPUs", int(ray.cluster_resources().get("GPU", 0)), int(ray.available_resources().get("GPU", 0)))
 """
-        total, free = self.python(script, self.address).split()
+        # Ray prints there as well, such as of a node that has died.
+        said = self.python(script, self.address).splitlines()
+        _, total, free = next(line for line in said if line.startswith("GPUs ")).split()
         return int(total), int(free)
 
     @contextlib.contextmanager

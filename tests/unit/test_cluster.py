@@ -6,9 +6,9 @@ import pytest
 
 from pool import Client
 from pool.client.discovery import address_in
-from pool.cluster.__main__ import pools
+from pool.cluster.__main__ import pools, silence
 from pool.cluster.choice import Node, Wanted, choose
-from pool.cluster.directory import Listed, folder_id
+from pool.cluster.directory import Listed, folder_id, knock
 from pool.cluster.launch import pool_launch
 from pool.cluster.machine import remote
 from pool.errors import InvalidConfig, InvalidInput
@@ -136,8 +136,14 @@ def test_a_client_is_sent_to_sockets_of_its_machine_and_to_other_machines_by_tcp
 
 @pytest.mark.parametrize(
     ("host", "folder"),
-    [(THEIRS, None), (MINE, "1:1"), (MINE, ""), ("no host at all", None)],
-    ids=["another machine's address", "a container's folder at the same path", "none was seen", "no address"],
+    [(THEIRS, None), (MINE, "1:1"), (MINE, ""), ("no host at all", None), ("x" * 300, None)],
+    ids=[
+        "another machine's address",
+        "a container's folder at the same path",
+        "none was seen",
+        "no address",
+        "nor this",
+    ],
 )
 def test_a_socket_at_a_path_that_is_here_too_may_be_anothers(tmp_path: Path, host: str, folder: str | None) -> None:
     pool = listed(host, f"ipc://{tmp_path}/pool.sock", "tcp://a:5", folder)
@@ -151,6 +157,23 @@ def test_a_cluster_is_given_alone() -> None:
         address_in("a", "pool+ray://a:1")
     with pytest.raises(InvalidInput, match="give it alone"):
         Client(["a", "pool+ray://a:1"])
+
+
+@pytest.mark.parametrize("address", ["", "a", "a:", "a:1/b", "a b:1", "a:123456"])
+def test_what_is_no_address_of_a_cluster_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidInput, match=r"is no cluster; write pool\+ray://HOST:PORT or pool\+ray://auto"):
+        Client(f"pool+ray://{address}")
+
+
+@pytest.mark.parametrize("address", ["a:99999", f"{'x' * 300}:1"])
+def test_an_address_that_nobody_can_have_is_one_where_nobody_listens(address: str) -> None:
+    with pytest.raises(OSError, match=r"."):
+        knock(address)
+
+
+def test_pools_that_listen_for_nobody_else_are_told() -> None:
+    said = silence([listed(THEIRS, "ipc:///p.sock"), listed("203.0.113.3", "ipc:///p.sock")])
+    assert said.startswith("the pools on 203.0.113.1, 203.0.113.3 are not to be reached from here; `listen` in [pool]")
 
 
 def test_a_socket_that_another_user_may_not_open_is_not_used() -> None:
