@@ -1,15 +1,16 @@
 """A command for all pools of a Ray cluster: `--cluster` has each machine run it for its own pool, in turn."""
 
+import contextlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from click.core import ParameterSource
 
 from pool.cli.failure import CommandFailed
-from pool.cli.options import print_json
 from pool.errors import InvalidConfig, PoolUnreachable
 from pool.terminal import count_of
 
@@ -60,14 +61,14 @@ class ClusterCommand(click.Command):
 
     def _on_each(self, address: str, arguments: Sequence[str], as_json: bool) -> None:
         """Raises `CommandFailed` where one has failed."""
-        failed = []
+        failed, out = [], sys.stdout
         with connected(address) as cluster:
             machines = cluster.machines()
             if machines is None:
                 raise PoolUnreachable("the cluster's pools are being looked for; try again in a few seconds")
             for number, kept in enumerate(machines):
-                status, said, error = cluster.command(kept, arguments) if kept.told else (1, "", f"{_missing(kept)}\n")
-                _show(kept, status, said, error, as_json)
+                status, said, error = _asked(cluster, kept, arguments)
+                _show(kept, status, said, error, as_json, out)
                 if status:
                     failed.append(kept.host)
                 if status and self._rolling:
@@ -77,13 +78,18 @@ class ClusterCommand(click.Command):
             raise CommandFailed(f"{len(failed)} of {count_of(len(machines), 'machine')} failed: {', '.join(failed)}")
 
 
-def connected(address: str) -> "Cluster":
-    """Ray comes with the first. Raises `InvalidConfig` where it is not installed, `PoolUnreachable`."""
+@contextlib.contextmanager
+def connected(address: str) -> "Iterator[Cluster]":
+    """Ray comes with the first. Meanwhile what it prints goes to standard error: standard output may be JSON.
+
+    Raises `InvalidConfig` where it is not installed, `PoolUnreachable`.
+    """
     try:
         from pool.cluster import Cluster
     except ModuleNotFoundError as error:
         raise InvalidConfig(f"a cluster needs more: pip install 'tf-worker-pool[worker,ray]' ({error})") from None
-    return Cluster(address)
+    with Cluster(address) as cluster, contextlib.redirect_stdout(sys.stderr):
+        yield cluster
 
 
 def title(kept: "Kept") -> str:
@@ -91,18 +97,29 @@ def title(kept: "Kept") -> str:
     return f"{kept.host} (node {kept.node[:8]})"
 
 
-def _missing(kept: "Kept") -> str:
-    return kept.reason or "Ray has not started its pool yet; it may wait for GPUs that other jobs have"
+def _asked(cluster: "Cluster", kept: "Kept", arguments: Sequence[str]) -> tuple[int, str, str]:
+    """As `Cluster.command`. A machine that says nothing is told as one that has failed."""
+    if kept.told is None:
+        missing = kept.reason or "Ray has not started its pool yet; it may wait for GPUs that other jobs have"
+        return 1, "", f"{missing}\n"
+    try:
+        return cluster.command(kept, arguments)
+    except PoolUnreachable as error:
+        return 1, "", f"{error}\n"
 
 
-def _show(kept: "Kept", status: int, said: str, error: str, as_json: bool) -> None:
+def _show(kept: "Kept", status: int, said: str, error: str, as_json: bool, out: TextIO) -> None:
     if as_json:
-        answer = json.loads(said) if said.strip() else None
+        try:
+            answer = json.loads(said) if said.strip() else None
+        except ValueError:  # it was killed as it spoke
+            answer, error = None, f"{error}its answer is no JSON: {said!r:.200}"
         told = {"host": kept.host, "node": kept.node, "endpoint": kept.told.endpoint if kept.told else None}
-        print_json({**told, "exit_status": status, "answer": answer, "error": error.strip() or None}, indent=None)
+        line = {**told, "exit_status": status, "answer": answer, "error": error.strip() or None}
+        click.echo(json.dumps(line), file=out)
         return
-    click.secho(title(kept), bold=True)
-    click.echo(said, nl=False)
+    click.secho(title(kept), file=out, bold=True)
+    click.echo(said, file=out, nl=False)
     click.echo(error, nl=False, err=True)
 
 

@@ -72,6 +72,11 @@ def _awaited(cluster: "Cluster", say: Say) -> "Sequence[Kept]":
         left = [each for each in machines if not each.serves and not each.reason]
         if not left and (machines or now - began > SETTLE_S):
             return machines
-        say("; ".join(f"{title(each)}: {each.told.waits_for if each.told else 'Ray starts it'}" for each in left))
+        say(
+            "; ".join(
+                f"{title(each)}: {each.told.waits_for if each.told else 'Ray starts it once its GPUs are free'}"
+                for each in left
+            )
+        )
         time.sleep(LOOK_S)
     raise DeadlineExceeded(f"{count_of(len(left), 'machine')} did not start a pool within {LONGEST_S:g} s")

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,26 +17,40 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from pool.endpoint import CLUSTER_SCHEME as SCHEME
-from pool.errors import InvalidInput, PoolUnreachable
+from pool.errors import InvalidInput, PoolError, PoolUnreachable
 
 __all__ = ["SCHEME", "Discovery", "address_in"]
 
 log = logging.getLogger("pool.client")
 
 AUTO = "auto"
+_ADDRESS = re.compile(rf"{AUTO}|[^\s/]+:\d{{1,5}}", re.ASCII)
 FIRST_S = 60.0  # on a busy machine Ray takes long to import and to connect
 BACKOFF_S = (1.0, 30.0)  # the first pause after a child's end, and the longest
 END_S = 5.0
 
 
 def address_in(*endpoints: str | None) -> str | None:
-    """The address of a cluster, if it is one that is given. Raises `InvalidInput` for one besides other pools."""
+    """The address of a cluster, if one is given. Raises `InvalidInput` for one besides others, and for a wrong one."""
     found = [each for each in endpoints if each is not None and each.startswith(SCHEME)]
     if not found:
         return None
     if len(endpoints) > 1:
         raise InvalidInput(f"{found[0]!r:.200} stands for all pools of a cluster; give it alone")
-    return found[0].removeprefix(SCHEME)
+    address = found[0].removeprefix(SCHEME)
+    if _ADDRESS.fullmatch(address) is None:
+        raise InvalidInput(f"{found[0]!r:.200} is no cluster; write {SCHEME}HOST:PORT or {SCHEME}{AUTO}")
+    return address
+
+
+def _pools_in(line: bytes) -> dict[str, str]:
+    """Endpoints by names; none in a line that is something of Ray's own."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    right = isinstance(found, dict) and all(isinstance(endpoint, str) for endpoint in found.values())
+    return found if right else {}
 
 
 def _own_cluster() -> str | None:
@@ -113,9 +128,11 @@ class Discovery:
                     return
                 self._child = child = self._spawn()
             self._hear(child)
-            pause_s = first_s if time.monotonic() - began > longest_s else min(longest_s, pause_s * 2)
+            if time.monotonic() - began > longest_s:
+                pause_s = first_s
             if self._closed.wait(pause_s):
                 return
+            pause_s = min(longest_s, pause_s * 2)
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -136,17 +153,19 @@ class Discovery:
             for line in child.stdout:
                 if self._closed.is_set():
                     break
-                try:
-                    found = dict(json.loads(line))
-                except (ValueError, TypeError):
-                    continue  # something of Ray's own
-                if found:  # none are left: those of before may come back
-                    self.pools = found
-                    self._known.set()
-                    self._on_change(found)
+                if found := _pools_in(line):  # none are left: those of before may come back
+                    self._tell(found)
         child.wait()
         if not self._closed.is_set():
             log.warning("%s%s: the pools are not followed for a while: %s", SCHEME, self._address, self._words)
+
+    def _tell(self, found: Mapping[str, str]) -> None:
+        self.pools = found
+        self._known.set()
+        try:
+            self._on_change(found)
+        except PoolError as error:  # such as a pool that needs keys; others may come
+            log.warning("%s%s: the pools stay as they were: %s", SCHEME, self._address, error)
 
     def _listen(self, said: IO[bytes]) -> None:
         """Its last line is the reason of its end."""

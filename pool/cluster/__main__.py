@@ -1,64 +1,55 @@
 """`python -m pool.cluster ADDRESS`: tells its parent where the cluster's pools are, a line of JSON at each change.
 
 A line has an endpoint for each pool's name. This machine's come first, by their Unix sockets. The process ends when its
-standard input does, which its parent holds open, or when Ray ends it.
+standard input does, which its parent holds open, or when the cluster's head does not answer.
 """
 
+import faulthandler
 import json
 import os
 import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-import ray
-
-from pool.cluster.cluster import Cluster
-from pool.cluster.keeper import Kept
+from pool.cluster.directory import Directory, Listed
 from pool.errors import PoolError
 
 LOOK_S = 1.0
+HANGS_S = 60.0  # its parent starts another one
 
 
-def pools(machines: tuple[Kept, ...], host: str) -> dict[str, str]:
-    """Endpoints by names that are the same on each machine. `host`: this machine's address.
-
-    A pool whose socket another user may not open is reached as those of other machines are.
-    """
-    near: dict[str, str] = {}
-    far: dict[str, str] = {}
-    for kept in machines:
-        if kept.known is None:
-            continue
-        name = f"{kept.host}/{Path(kept.known.endpoint).stem}"
-        if kept.host == host and _may_open(kept.known.endpoint):
-            near[name] = kept.known.endpoint
-        elif kept.known.remote:
-            far[name] = kept.known.remote[0]
-    return near | far
+def pools(listed: Iterable[Listed]) -> dict[str, str]:
+    """Endpoints by names that are the same on each machine."""
+    seen = [(each.seen_from_here(), each) for each in listed]
+    near = {each.name: endpoint for endpoint, each in seen if endpoint == each.endpoint}
+    return near | {each.name: endpoint for endpoint, each in seen if endpoint and each.name not in near}
 
 
-def _may_open(endpoint: str) -> bool:
-    """Its folder counts while the pool is away."""
-    path = endpoint.removeprefix("ipc://")
-    return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK)
+def silence(listed: Sequence[Listed]) -> str:
+    """Why none of them is for this machine."""
+    hosts = ", ".join(each.host for each in listed)
+    return f"the pools on {hosts} are not to be reached from here; `listen` in [pool] is for other machines\n"
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not `sys.stdin`: Python aborts where a thread waits in it at the end
+        pass
     os._exit(0)
 
 
 def main(address: str) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     said: dict[str, str] | None = None
-    with Cluster(address) as cluster:
-        while True:
-            machines = cluster.machines()
-            if machines is not None and (found := pools(machines, ray.util.get_node_ip_address())) != said:
-                print(json.dumps(found), flush=True)  # noqa: T201  # the parent reads it
-                said = found
-            time.sleep(LOOK_S)
+    directory = Directory(address)
+    while True:
+        faulthandler.dump_traceback_later(HANGS_S, exit=True)
+        listed = directory.read()
+        if (found := pools(listed)) != said:
+            sys.stderr.write(silence(listed) if listed and not found else "")
+            print(json.dumps(found), flush=True)  # noqa: T201  # the parent reads it
+            said = found
+        time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,27 @@
 """A Ray cluster as somebody sees it who is no part of it: its pools are placed, looked at, and ended.
 
-Ray ends any process that has connected to it a minute after the cluster's head is lost. So commands connect, and a
-process of its own for discovery, but never a pool or a caller's program.
+Ray ends any process that has connected to it a minute after the cluster's head is lost. So commands connect,
+but never a pool or a caller's program. Clients read the list of pools, which is in `pool.cluster.directory`.
 """
 
 import logging
-import socket
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pool.cluster.directory import knock
 from pool.cluster.keeper import KEEPER, MACHINE, NAMESPACE, Keeper, Kept, Placing
-from pool.cluster.machine import COMMAND_S
 from pool.errors import InvalidState, PoolUnreachable
 
 __all__ = ["Cluster"]
 
-KNOCK_S = 5.0
+HEAD = "node:__internal_head__"  # what Ray counts on the head's machine alone
 ASK_S = 10.0
+LOOK_S = 1.0
 KILL_MARGIN_S = 30.0  # until Ray has ended all actors
 
 
@@ -30,16 +31,24 @@ class Cluster:
     def __init__(self, address: str) -> None:
         """`address`: "HOST:PORT" of the head; "auto": $RAY_ADDRESS, else the cluster that this machine belongs to."""
         try:
-            _knock(address)
+            knock(address)
             ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         except (RayError, OSError, RuntimeError, ValueError) as error:
-            raise PoolUnreachable(f"no Ray cluster at {address}: {error}") from None
+            # Ray has found no process of its own here.
+            where = (
+                "; this machine must be one of the cluster's" if type(error) in (ConnectionError, ValueError) else ""
+            )
+            raise PoolUnreachable(f"no Ray cluster at {address}: {error}{where}") from None
 
     def place(self, placing: Placing) -> None:
         """From now on the cluster has pools. Raises `InvalidState` where it has some."""
         options = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1, "num_cpus": 0}
+        # Where it lives, the head is: else a machine that is cut off could take it along.
+        heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and HEAD in node["Resources"]]
+        where = NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else None
         try:
-            keeper = ray.remote(Keeper).options(name=KEEPER, max_concurrency=16, **options).remote(placing)
+            made = ray.remote(Keeper).options(name=KEEPER, max_concurrency=16, scheduling_strategy=where, **options)
+            keeper = made.remote(placing)
         except ValueError:  # of the name
             right = "`pool status --cluster` shows them, `pool stop --cluster` ends them"
             raise InvalidState(f"this cluster has its pools already; {right}") from None
@@ -51,9 +60,13 @@ class Cluster:
         return None if found is None else tuple(sorted(found, key=lambda kept: (kept.host, kept.node)))
 
     def command(self, kept: Kept, arguments: Sequence[str]) -> tuple[int, str, str]:
-        """As `Machine.command`."""
-        ref = self._actor(f"{MACHINE}{kept.node}").command.remote(list(arguments))
-        done: tuple[int, str, str] = self._answer(ref, COMMAND_S + ASK_S)
+        """As `Machine.command`, which takes what it takes. A machine that does not answer meanwhile is given up."""
+        actor = self._actor(f"{MACHINE}{kept.node}")
+        self._answer(actor.tell.remote(), ASK_S)  # else one that hangs now would run it whenever it goes on
+        ref = actor.command.remote(list(arguments))
+        while not ray.wait([ref], timeout=LOOK_S)[0]:
+            self._answer(actor.tell.remote(), ASK_S)
+        done: tuple[int, str, str] = self._answer(ref, ASK_S)
         return done
 
     def stop(self, timeout_s: float) -> list[str]:
@@ -90,10 +103,3 @@ class Cluster:
             raise PoolUnreachable(f"the cluster did not answer within {timeout_s:g} s") from None
         except RayError as error:
             raise PoolUnreachable(f"the cluster did not answer: {error}") from None
-
-
-def _knock(address: str) -> None:
-    """Ray looks for a head for two minutes. Raises `OSError` where nobody listens."""
-    host, _, port = address.rpartition(":")
-    if host:
-        socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()

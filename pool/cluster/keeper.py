@@ -7,7 +7,9 @@ their names. What ends, an actor or its pool, is one event: the actor's `await_e
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -15,7 +17,9 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pool.cluster.choice import Node, Wanted, choose
+from pool.cluster.directory import Directory, Listed
 from pool.cluster.machine import Machine, Order, Told
+from pool.errors import PoolUnreachable
 
 __all__ = ["KEEPER", "NAMESPACE", "Keeper", "Kept", "Placing"]
 
@@ -88,6 +92,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._kept: tuple[Kept, ...] | None = None
         self._stopped = False
+        self._listed: list[Listed] | None = None  # in the directory
         self._machine = ray.remote(Machine)
         self._adopted = {name.removeprefix(MACHINE) for name in ray.util.list_named_actors()}
         self._adopt_until = time.monotonic() + ADOPT_S
@@ -107,6 +112,7 @@ class Keeper:
             for place in self._places.values():
                 self._end(place)
             self._kept = ()
+            _directory().remove()
         return [left[ref].node.host for ref in late]
 
     def _keep(self) -> None:
@@ -115,7 +121,7 @@ class Keeper:
                 with self._lock:
                     if not self._stopped:
                         self._turn()
-            except RayError as error:  # the head is away; the next turn sees
+            except (RayError, PoolUnreachable) as error:  # the head is away; the next turn sees
                 log.warning("a turn failed: %s", error)
             except Exception:
                 log.exception("a turn failed")
@@ -136,6 +142,15 @@ class Keeper:
         if not unheard or now > self._adopt_until:
             self._adopted.clear()
             self._kept = tuple(map(_kept, self._places.values()))
+            self._list(self._kept)
+
+    def _list(self, machines: Iterable[Kept]) -> None:
+        """For clients. What a former life of this actor has listed stays until all of it was heard."""
+        listed = [_listed(kept, kept.known) for kept in machines if kept.known]
+        listed.sort(key=lambda each: (each.host, each.name))
+        if listed != self._listed:
+            _directory().write(listed)
+            self._listed = listed
 
     def _place(self, place: _Place) -> None:
         node, placing = place.node, self._placing
@@ -201,6 +216,15 @@ def _answer(ref: Any) -> object:
 
 def _node(told: dict[str, Any]) -> Node:
     return Node(told["NodeID"], told["NodeManagerAddress"], int(told["Resources"].get("GPU", 0)), told["Labels"])
+
+
+def _directory() -> Directory:
+    return Directory(ray.get_runtime_context().gcs_address)
+
+
+def _listed(kept: Kept, known: Told) -> Listed:
+    name = f"{kept.host}/{Path(known.endpoint).stem}"
+    return Listed(name, kept.host, known.endpoint, known.folder, known.remote[0] if known.remote else "")
 
 
 def _kept(place: _Place) -> Kept:

@@ -17,12 +17,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ray
 
 from pool import Client
+from pool.cluster.directory import folder_id
 from pool.cluster.launch import Launch, pool_launch
 from pool.config import Settings, load_settings
 from pool.devices import discover_gpus
@@ -54,10 +55,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an actor says of its pool. `endpoint`: its Unix socket; `remote`: for other machines. `waits_for`: or ""."""
+    """What an actor says of its pool. `endpoint`: its Unix socket, in the `folder` of this id. `waits_for`: or "".
+
+    `remote`: for other machines.
+    """
 
     pid: int
     endpoint: str
+    folder: str
     remote: tuple[str, ...]
     waits_for: str
 
@@ -126,7 +131,8 @@ class Machine:
             endpoint = default_endpoint(launch.env, os.getuid(), self._order.name)
             process = _started(launch, theirs.fileno())
             theirs.close()
-            self._told = Told(process.pid, endpoint, remote(settings.pool.listen, self._order.host), "the pool starts")
+            others = remote(settings.pool.listen, self._order.host)
+            self._told = Told(process.pid, endpoint, folder_id(endpoint), others, "the pool starts")
             threading.Thread(target=self._pass_on, args=(process,), daemon=True).start()
             try:
                 return self._watch(process, endpoint)
@@ -136,7 +142,7 @@ class Machine:
                 process.wait()
 
     def _watch(self, process: "subprocess.Popen[bytes]", endpoint: str) -> str:
-        heard, patience_s, is_told_to_stop = time.monotonic(), FIRST_ANSWER_S, False
+        heard, patience_s, is_told_to_stop, ray_here = time.monotonic(), FIRST_ANSWER_S, False, os.getppid()
         with Client(endpoint, connect_timeout=LOOK_S, reconnect_timeout=0.0) as client:
             while process.poll() is None:
                 try:
@@ -147,8 +153,10 @@ class Machine:
                 else:
                     heard, patience_s = time.monotonic(), self._order.hung_after_s
                     assert self._told is not None
-                    self._told = Told(self._told.pid, endpoint, self._told.remote, waits_for)
-                if self._stop.wait(0.0 if is_told_to_stop else LOOK_S) and not is_told_to_stop:
+                    self._told = replace(self._told, folder=folder_id(endpoint), waits_for=waits_for)
+                # Ray ends its actors on a machine where it has died itself, but not in a container that reaps nothing.
+                is_over = self._stop.wait(0.0 if is_told_to_stop else LOOK_S) or os.getppid() != ray_here
+                if is_over and not is_told_to_stop:
                     process.terminate()
                     is_told_to_stop = True
                 with suppress(subprocess.TimeoutExpired):

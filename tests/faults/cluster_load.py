@@ -1,14 +1,21 @@
 """A cluster with one pool, and clients that ask it all the time, for the tests of what dies there.
 
-How often each job ran is in the ledgers of the models that count.
+How often each job ran is in the ledgers of the models that count. As a program, it asks from another machine:
+
+    python -m faults.cluster_load FOLDER ENDPOINT [KEY SERVER_KEY]
+
+A line of standard input is answered when more jobs were, and with its end all is checked, and what failed is told.
 """
 
+import json
+import sys
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +25,7 @@ from support.pool_process import READY_S
 from support.processes import children, eventually
 from support.ray_cluster import LocalCluster
 
-__all__ = ["Load", "family", "one_pool", "pool_pid"]
+__all__ = ["CONFIG", "TOKEN", "Load", "family", "one_pool", "pool_pid"]
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 HUNG_S = 2.0
@@ -63,10 +70,12 @@ def one_pool(environ: Mapping[str, str] | None = None) -> Iterator[LocalCluster]
 class Load:
     """Jobs of both models that count, all the time, from a thread each. `number` is the job's own, in both."""
 
-    def __init__(self, cluster: LocalCluster, endpoint: str, reconnect_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, endpoint: str, *keys: str, reconnect_s: float = 60.0) -> None:
+        """`folder`: of the ledgers. `keys`: this client's, and the pools'."""
         for model in ("tally", "counter"):
-            Path(cluster.folder, model).write_bytes(b"")  # its workers append to it
-        self._folder, self._endpoint, self._reconnect_s = cluster.folder, endpoint, reconnect_s
+            Path(folder, model).write_bytes(b"")  # its workers append to it
+        self._folder, self._endpoint, self._reconnect_s = folder, endpoint, reconnect_s
+        self._keys: dict[str, Any] = dict(zip(("key", "server_key"), keys, strict=False))
         self._over = threading.Event()
         self.sent: dict[str, int] = {"tally": 0, "counter": 0}
         self.answered: dict[str, set[int]] = {"tally": set(), "counter": set()}
@@ -91,7 +100,7 @@ class Load:
         eventually(lambda: all(max(self.answered[model], default=0) > before[model] + 5 for model in before), READY_S)
 
     def _ask(self, model: str) -> None:
-        with Client(self._endpoint, reconnect_timeout=self._reconnect_s) as client:
+        with Client(self._endpoint, reconnect_timeout=self._reconnect_s, **self._keys) as client:
             while not self._over.is_set():
                 self.sent[model] += 1
                 number = self.sent[model]
@@ -123,3 +132,17 @@ def family(pid: int) -> list[int]:
     found = [pid, *children(pid)]
     assert len(found) > 1
     return found
+
+
+def main(folder: str, endpoint: str, *keys: str) -> None:
+    with Load(Path(folder), endpoint, *keys) as load:
+        for _ in sys.stdin:
+            load.await_more()
+            sys.stdout.write("more\n")
+            sys.stdout.flush()
+    load.check()
+    sys.stdout.write(json.dumps({model: sorted({*failed.values()}) for model, failed in load.failed.items()}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -71,7 +71,7 @@ def test_a_head_that_keeps_what_it_knows_may_restart_and_no_pool_notices(cluster
         eventually(lambda: len(discovery.pools) == 1)
         (endpoint,) = discovery.pools.values()
         first = pool_pid(endpoint)
-        with Load(cluster, endpoint) as load:
+        with Load(cluster.folder, endpoint) as load:
             cluster.restart_head(load.await_more)
             load.await_more()
             eventually(lambda: cluster.run("status", "--cluster", cluster.address).returncode == 0, 60.0)
@@ -91,7 +91,7 @@ def test_with_a_head_that_keeps_nothing_the_pools_end_and_the_last_list_stays(cl
         eventually(lambda: len(discovery.pools) == 1)
         (endpoint,) = discovery.pools.values()
         before = family(pool_pid(endpoint))
-        with Load(cluster, endpoint, reconnect_s=2.0) as load:
+        with Load(cluster.folder, endpoint, reconnect_s=2.0) as load:
             cluster.end_head()
             load.await_more()
             eventually(lambda: not any(map(alive, before)), 60.0)

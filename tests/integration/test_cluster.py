@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from pool.client.discovery import Discovery
 from pool.errors import PoolUnreachable
 from support.fake_nvml import CARD, OTHER, FakeNvml
 from support.pool_process import READY_S
-from support.processes import alive, children, eventually
+from support.processes import alive, children, eventually, freeze
 from support.ray_cluster import GPUS, LocalCluster, descendants, parent
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
@@ -33,6 +34,7 @@ listen = ["tcp://127.0.0.1:*"]
 max_jobs = {max_jobs}
 [cluster]
 name = "p-{{node}}"
+hung_after = "120s"
 [[model]]
 name = "echo"
 path = "stub:echo"
@@ -126,6 +128,49 @@ def test_a_reload_stops_at_the_first_that_fails(cluster: LocalCluster) -> None:
     assert done.returncode == 1
     assert done.stderr.count("[nothing]") == 1, "the second machine was not asked"
     assert "not asked after it: 1 machine" in done.stderr
+
+
+def test_a_drain_stops_at_the_first_that_fails_and_leaves_the_others_as_they_were(cluster: LocalCluster) -> None:
+    """It is not drained later either, when it goes on."""
+    first, second = in_turn(cluster)
+    actor = parent(pool_pid(first))
+    freeze(actor)
+    try:
+        done = cluster.run("drain", "0", "--cluster", cluster.address)
+    finally:
+        os.kill(actor, signal.SIGCONT)
+    assert done.returncode == 1
+    assert "did not answer within 10 s" in done.stderr
+    assert "not asked after it: 1 machine" in done.stderr
+    assert cluster.run("status", "--cluster", cluster.address).returncode == 0
+    for endpoint in (first, second):
+        with Client(endpoint) as client:
+            assert [slot.state for slot in client.status().slots] == ["READY"]
+
+
+@pytest.mark.parametrize("what", ["actor", "pool"])
+def test_a_machine_that_hangs_is_told_and_the_others_answer(cluster: LocalCluster, what: str) -> None:
+    first, second = in_turn(cluster)
+    hung = pool_pid(first) if what == "pool" else parent(pool_pid(first))
+    freeze(hung)
+    try:
+        told = cluster.run("status", "--json", "--cluster", cluster.address)
+        explained = cluster.run("explain", "1", "--cluster", cluster.address)
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [line["exit_status"] for line in lines] == [1, 0]
+    assert "answer" in lines[0]["error"]
+    assert lines[1]["answer"]["endpoint"] == second
+    assert told.returncode == explained.returncode == 1
+    assert "1 of 2 machines failed" in told.stderr
+    assert explained.stdout.count("job 1: echo") == 1
+
+
+def in_turn(cluster: LocalCluster) -> list[str]:
+    """Endpoints in the order in which a command asks the machines."""
+    told = cluster.run("status", "--json", "--cluster", cluster.address)
+    return [json.loads(line)["endpoint"] for line in told.stdout.splitlines()]
 
 
 def test_a_second_order_is_refused(cluster: LocalCluster) -> None:
@@ -234,6 +279,16 @@ def test_clients_follow_a_machine_that_joins_and_one_that_leaves(cluster: LocalC
         eventually(lambda: len(client.pools) == 2, READY_S)
 
 
+def test_a_machine_that_leaves_as_soon_as_it_has_joined_changes_nothing(
+    cluster: LocalCluster, endpoints: tuple[str, ...]
+) -> None:
+    before = list(map(pool_pid, endpoints))
+    cluster.kill(cluster.add())
+    eventually(lambda: cluster.gpus()[0] == 2 * GPUS, 60.0)
+    eventually(lambda: sorted(in_turn(cluster)) == sorted(endpoints), 60.0)
+    assert list(map(pool_pid, endpoints)) == before
+
+
 def test_a_stop_ends_all_and_places_none_again(cluster: LocalCluster, endpoints: tuple[str, ...]) -> None:
     pools = list(map(pool_pid, endpoints))
     workers = [worker for pid in pools for worker in children(pid)]
@@ -246,6 +301,51 @@ def test_a_stop_ends_all_and_places_none_again(cluster: LocalCluster, endpoints:
     assert asked.returncode == 1
     assert "this cluster has no pools" in asked.stderr
     assert cluster.gpus() == (2 * GPUS, 2 * GPUS), "they are for others again"
+
+
+def test_pools_wait_for_gpus_that_another_job_has_and_one_of_two_orders_is_taken(cluster: LocalCluster) -> None:
+    program = """
+import ray, sys
+ray.init(sys.argv[1], log_to_driver=False)
+@ray.remote(num_gpus=2)
+class Other:
+    def has(self):
+        return True
+other = Other.remote()
+print(ray.get(other.has.remote()), flush=True)
+sys.stdin.read()
+"""
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+    options: dict[str, Any] = {**pipes, "env": cluster.environ, "cwd": cluster.folder}
+    order = [sys.executable, "-P", "-m", "pool", "start", "--ray", cluster.address]
+    with subprocess.Popen([sys.executable, "-P", "-c", program, cluster.address], **options) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        with subprocess.Popen(order, **options) as first, subprocess.Popen(order, **options) as second:
+            # One is refused at once, and the other waits.
+            eventually(lambda: [first.poll(), second.poll()].count(None) == 1, READY_S)
+            refused, taken = (first, second) if second.poll() is None else (second, first)
+            assert refused.returncode == 1
+            assert "has its pools already" in refused.communicate()[1]
+
+            def one_serves() -> bool:
+                lines = cluster.run("status", "--json", "--cluster", cluster.address).stdout.splitlines()
+                return sorted(json.loads(line)["exit_status"] for line in lines) == [0, 1]
+
+            eventually(one_serves, READY_S)
+            asked = cluster.run("status", "--cluster", cluster.address)
+            assert "it may wait for GPUs that other jobs have" in asked.stderr
+            assert taken.poll() is None
+            other.communicate()
+            said, error = taken.communicate(timeout=READY_S)
+            assert taken.returncode == 0, error
+            assert said.count("serves at ipc://") == 2
+    assert cluster.run("stop", "--cluster", cluster.address).returncode == 0
 
 
 def test_a_machine_whose_pool_does_not_start_is_told(cluster: LocalCluster) -> None:
@@ -261,6 +361,14 @@ def test_a_machine_whose_pool_does_not_start_is_told(cluster: LocalCluster) -> N
     finally:
         cluster.config.write_text(before)
         assert cluster.run("stop", "--cluster", cluster.address).returncode == 0
+
+
+def test_what_follows_a_cluster_ends_with_a_reason_as_its_last_line() -> None:
+    program = [sys.executable, "-P", "-m", "pool.cluster", "127.0.0.1:1"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.wait(60) == 1, "and not by a signal"
+        assert process.stderr is not None
+        assert process.stderr.readlines()[-1].startswith("no Ray cluster at 127.0.0.1:1: ")
 
 
 def test_without_a_cluster_a_client_is_told_so() -> None:

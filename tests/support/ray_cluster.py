@@ -29,10 +29,13 @@ class LocalCluster:
     """A head without GPUs."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: for the configuration and what models write. All of Ray has the environment of this process."""
+        """`folder`: for the configuration and what models write. All of Ray has the environment of this process.
+
+        `environ`: for what else has to do with Ray.
+        """
         self.folder = folder
         self.config = folder / "config.toml"
-        self._environ = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+        self.environ = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
         self._temp = tempfile.TemporaryDirectory(prefix="pt-ray-")  # sockets: the path must be short
         self._log = folder / "nodes.log"
         with self._log.open("wb") as log:
@@ -43,7 +46,7 @@ class LocalCluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=self._environ,
+                env=self.environ,
             )
         self._started: set[int] = set()
         """The processes of the nodes."""
@@ -99,7 +102,7 @@ class LocalCluster:
         return done
 
     def _done(self, argv: Sequence[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
-        options: dict[str, Any] = {"cwd": self.folder, "env": self._environ, "timeout": timeout_s}
+        options: dict[str, Any] = {"cwd": self.folder, "env": self.environ, "timeout": timeout_s}
         return subprocess.run(argv, capture_output=True, text=True, check=False, **options)
 
     def python(self, script: str, *arguments: str, timeout_s: float = 120.0) -> str:
@@ -114,9 +117,11 @@ class LocalCluster:
         script = """
 import ray, sys
 ray.init(sys.argv[1], log_to_driver=False)
-print(int(ray.cluster_resources().get("GPU", 0)), int(ray.available_resources().get("GPU", 0)))
+print("GPUs", int(ray.cluster_resources().get("GPU", 0)), int(ray.available_resources().get("GPU", 0)))
 """
-        total, free = self.python(script, self.address).split()
+        # Ray prints there as well, such as of a node that has died.
+        said = self.python(script, self.address).splitlines()
+        _, total, free = next(line for line in said if line.startswith("GPUs ")).split()
         return int(total), int(free)
 
     @contextlib.contextmanager

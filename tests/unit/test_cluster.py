@@ -1,14 +1,16 @@
 """Which machines of a cluster get a pool, and how it is started there. Nothing of it needs a cluster."""
 
+from pathlib import Path
+
 import pytest
 
 from pool import Client
 from pool.client.discovery import address_in
-from pool.cluster.__main__ import pools
+from pool.cluster.__main__ import pools, silence
 from pool.cluster.choice import Node, Wanted, choose
-from pool.cluster.keeper import Kept
+from pool.cluster.directory import Listed, folder_id, knock
 from pool.cluster.launch import pool_launch
-from pool.cluster.machine import Told, remote
+from pool.cluster.machine import remote
 from pool.errors import InvalidConfig, InvalidInput
 from support.fake_nvml import CARD, OTHER, THIRD, eight_gpus
 
@@ -75,12 +77,13 @@ def launch(reserved: tuple[str, ...] = ("0",), *, listed: int = 8, **environ: st
         (("0",), CARD),
         (("2", "0"), f"{THIRD},{CARD}"),
         ((OTHER,), OTHER),
+        (("MIG-1", "0"), f"MIG-1,{CARD}"),
         ((), ""),
     ],
 )
 def test_numbers_of_gpus_become_uuids_in_pci_order(reserved: tuple[str, ...], visible: str) -> None:
     """Ray leaves the variable alone for an actor without GPUs, which must not see all of them."""
-    env = launch(reserved, CUDA_VISIBLE_DEVICES="0,1,2,3")
+    env = launch(reserved, CUDA_VISIBLE_DEVICES="0,1,2,3", CUDA_DEVICE_ORDER="FASTEST_FIRST")
     assert env["CUDA_VISIBLE_DEVICES"] == visible
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
@@ -110,22 +113,41 @@ def test_other_machines_reach_what_is_not_of_one_machine_alone() -> None:
     assert remote(("tcp://[::]:3",), "fd00::7") == ("tcp://[fd00::7]:3",)
 
 
-def kept(host: str, endpoint: str, *listen: str) -> Kept:
-    told = Told(1, endpoint, listen, "")
-    return Kept(host, host, told, told, "")
+def listed(host: str, endpoint: str, remote: str = "", folder: str | None = None) -> Listed:
+    name = f"{host}/{endpoint.rpartition('/')[2]}"
+    return Listed(name, host, endpoint, folder_id(endpoint) if folder is None else folder, remote)
 
 
-def test_a_client_is_sent_to_sockets_of_its_machine_and_to_other_machines_by_tcp(tmp_path: object) -> None:
+MINE, THEIRS = "127.0.0.1", "203.0.113.1"  # the second is for documentation, and no machine's
+
+
+def test_a_client_is_sent_to_sockets_of_its_machine_and_to_other_machines_by_tcp(tmp_path: Path) -> None:
     mine = f"ipc://{tmp_path}/pool.sock"
-    machines = (
-        kept("10.0.0.1", "ipc:///run/user/1/pool/pool.sock", "tcp://10.0.0.1:5"),
-        kept("10.0.0.2", mine, "tcp://10.0.0.2:5"),
-        kept("10.0.0.3", "ipc:///run/user/1/pool/pool.sock"),
-        Kept("4", "10.0.0.4", None, None, "it never started"),
+    found = pools(
+        [
+            listed(THEIRS, mine, "tcp://203.0.113.1:5"),
+            listed("203.0.113.3", mine),
+            listed(MINE, mine, "tcp://127.0.0.1:5"),
+        ]
     )
-    found = pools(machines, "10.0.0.2")
-    assert [*found.items()] == [("10.0.0.2/pool", mine), ("10.0.0.1/pool", "tcp://10.0.0.1:5")], "this machine's first"
-    assert pools(machines, "10.0.0.9")["10.0.0.2/pool"] == "tcp://10.0.0.2:5", "by the same name"
+    right = [("127.0.0.1/pool.sock", mine), ("203.0.113.1/pool.sock", "tcp://203.0.113.1:5")]
+    assert [*found.items()] == right, "this machine's first, and none that listens for nobody else"
+
+
+@pytest.mark.parametrize(
+    ("host", "folder"),
+    [(THEIRS, None), (MINE, "1:1"), (MINE, ""), ("no host at all", None), ("x" * 300, None)],
+    ids=[
+        "another machine's address",
+        "a container's folder at the same path",
+        "none was seen",
+        "no address",
+        "nor this",
+    ],
+)
+def test_a_socket_at_a_path_that_is_here_too_may_be_anothers(tmp_path: Path, host: str, folder: str | None) -> None:
+    pool = listed(host, f"ipc://{tmp_path}/pool.sock", "tcp://a:5", folder)
+    assert pool.seen_from_here() == "tcp://a:5"
 
 
 def test_a_cluster_is_given_alone() -> None:
@@ -137,7 +159,22 @@ def test_a_cluster_is_given_alone() -> None:
         Client(["a", "pool+ray://a:1"])
 
 
+@pytest.mark.parametrize("address", ["", "a", "a:", "a:1/b", "a b:1", "a:123456"])
+def test_what_is_no_address_of_a_cluster_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidInput, match=r"is no cluster; write pool\+ray://HOST:PORT or pool\+ray://auto"):
+        Client(f"pool+ray://{address}")
+
+
+@pytest.mark.parametrize("address", ["a:99999", f"{'x' * 300}:1"])
+def test_an_address_that_nobody_can_have_is_one_where_nobody_listens(address: str) -> None:
+    with pytest.raises(OSError, match=r"."):
+        knock(address)
+
+
+def test_pools_that_listen_for_nobody_else_are_told() -> None:
+    said = silence([listed(THEIRS, "ipc:///p.sock"), listed("203.0.113.3", "ipc:///p.sock")])
+    assert said.startswith("the pools on 203.0.113.1, 203.0.113.3 are not to be reached from here; `listen` in [pool]")
+
+
 def test_a_socket_that_another_user_may_not_open_is_not_used() -> None:
-    assert pools((kept("10.0.0.1", "ipc:///nowhere/at/all/pool.sock", "tcp://10.0.0.1:5"),), "10.0.0.1") == {
-        "10.0.0.1/pool": "tcp://10.0.0.1:5"
-    }
+    assert listed(MINE, "ipc:///nowhere/at/all/pool.sock", "tcp://a:5").seen_from_here() == "tcp://a:5"
