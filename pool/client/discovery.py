@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from pool.endpoint import CLUSTER_SCHEME as SCHEME
-from pool.errors import InvalidInput, PoolError, PoolUnreachable
+from pool.errors import InvalidInput, PoolUnreachable
 
 __all__ = ["SCHEME", "Discovery", "address_in"]
 
@@ -65,7 +65,10 @@ class Discovery:
     """Follows a cluster from its making until `close` or `release`. Safe for several threads."""
 
     def __init__(self, address: str, on_change: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
-        """`address`: "HOST:PORT" of Ray's head, or "auto". `on_change` is called with the new pools, in a thread."""
+        """`address`: "HOST:PORT" of Ray's head, or "auto".
+
+        `on_change` is called with the new pools, in a thread. REQUIRES that it raises nothing.
+        """
         self._address = _own_cluster() or address if address == AUTO else address
         self._on_change = on_change
         self._child: subprocess.Popen[bytes] | None = None
@@ -162,10 +165,7 @@ class Discovery:
     def _tell(self, found: Mapping[str, str]) -> None:
         self.pools = found
         self._known.set()
-        try:
-            self._on_change(found)
-        except PoolError as error:  # such as a pool that needs keys; others may come
-            log.warning("%s%s: the pools stay as they were: %s", SCHEME, self._address, error)
+        self._on_change(found)
 
     def _listen(self, said: IO[bytes]) -> None:
         """Its last line is the reason of its end."""

@@ -29,9 +29,7 @@ class _Look:
         for each in [*self.followers]:
             try:
                 each.on_change(pools)
-            except (
-                Exception
-            ) as error:  # such as keys that are missing for a new pool: this client keeps those of before
+            except Exception as error:  # such as keys that are missing for a new pool: it keeps those of before
                 log.warning("%s%s: its pools cannot be used: %s", SCHEME, self.address, error)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pool.client.discovery import BACKOFF_S, SCHEME, Discovery
-from pool.errors import InvalidConfig, PoolUnreachable
+from pool.errors import PoolUnreachable
 from support.processes import alive, eventually
 
 SAYS = """
@@ -64,23 +64,6 @@ def test_garbage_is_passed_over(child: Child) -> None:
     try:
         assert discovery.wait() == {"a/pool": "tcp://a:1"}
         eventually(lambda: heard == [{"a/pool": "tcp://a:1"}])
-    finally:
-        discovery.close()
-
-
-def test_pools_that_the_client_can_not_use_do_not_end_it(child: Child) -> None:
-    """One that joins may need keys that this client has not."""
-    child.does(LIST % "tcp://a:1" + LIST % "tcp://b:1" + UNTIL_THE_END)
-    heard: list[str] = []
-
-    def refuse_the_first(pools: Mapping[str, str]) -> None:
-        heard.extend(pools.values())
-        if len(heard) == 1:
-            raise InvalidConfig("it needs keys")
-
-    discovery = Discovery("a:1", refuse_the_first)
-    try:
-        eventually(lambda: heard == ["tcp://a:1", "tcp://b:1"])
     finally:
         discovery.close()
 
