@@ -22,33 +22,13 @@ from tritonclient.http import InferenceServerClient, InferInput
 from gateway.foreground import foreground, url_of
 from gateway.running import Gateway, gateway
 from pool.wire.gateway import Token
-from support.pool_process import PoolProcess, stub_config
+from support.pool_process import PoolProcess
 from support.processes import eventually, freeze
+from support.several_pools import MODEL, models, started
 
 pytestmark = pytest.mark.remote
 
-MODEL = '[[model]]\nname = "{}"\npath = "stub:{}"\n{}\n'
 ANSWER_S = 60.0
-
-
-def models(which: int, extra: str = "") -> str:
-    """`whose` gives the pool's number. `slow` takes a while, so that jobs are always under way."""
-    whose = MODEL.format("whose", f"tell?n={which}", "max_batch = 1")
-    return whose + MODEL.format("slow", "rows?run_ms=10", "max_batch = 1") + extra
-
-
-@contextlib.contextmanager
-def started(*configs: str, rest: str = "") -> Iterator[list[PoolProcess]]:
-    pools = [PoolProcess(stub_config(devices='["cpu"]', models=each, rest=rest)) for each in configs]
-    try:
-        for pool in pools:
-            pool.start()
-        for pool in pools:
-            pool.await_ready()
-        yield pools
-    finally:
-        for pool in pools:
-            pool.kill()
 
 
 @contextlib.contextmanager

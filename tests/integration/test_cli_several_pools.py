@@ -11,11 +11,11 @@ import pytest
 
 from pool.cli.options import IMPATIENT
 from support.commands import Done, in_process
-from support.pool_process import PoolProcess, stub_config
+from support.pool_process import PoolProcess
+from support.several_pools import MODEL, started
 
 pytestmark = pytest.mark.remote
 
-MODEL = '[[model]]\nname = "{}"\npath = "stub:{}"\n'
 HANG_S = 30.0
 AWAY = "ipc:///nowhere/at/all.sock"
 
@@ -23,17 +23,11 @@ AWAY = "ipc:///nowhere/at/all.sock"
 @pytest.fixture(scope="module")
 def two() -> Iterator[list[PoolProcess]]:
     """Both have `echo`; each has one model of its own, and that of the second can't be loaded."""
-    configs = [MODEL.format("echo", "echo") + MODEL.format(*own) for own in (("mine", "echo"), ("bad", "cannot-load"))]
-    pools = [PoolProcess(stub_config(devices='["cpu"]', models=each)) for each in configs]
-    try:
-        for pool in pools:
-            pool.start()
-        for pool in pools:
-            pool.await_ready()
+    configs = [
+        MODEL.format("echo", "echo", "") + MODEL.format(*own, "") for own in (("mine", "echo"), ("bad", "cannot-load"))
+    ]
+    with started(*configs) as pools:
         yield pools
-    finally:
-        for pool in pools:
-            pool.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """A client of several pools, over real processes: which one gets a job, and where it goes if that one is lost."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import threading
@@ -17,21 +16,11 @@ import pytest
 
 from pool import AsyncClient, Client, errors
 from pool.client.spread.choice import PoolState
-from support.pool_process import PoolProcess, stub_config
+from support.pool_process import PoolProcess
 from support.processes import eventually
+from support.several_pools import MODEL, models, started
 
 pytestmark = pytest.mark.remote
-
-MODEL = '[[model]]\nname = "{}"\npath = "stub:{}"\n{}\n'
-
-
-def models(which: int, extra: str = "") -> str:
-    """`whose` gives the pool's number. `slow` takes a while, so that jobs are always under way."""
-    return (
-        MODEL.format("whose", f"tell?n={which}", "max_batch = 1")
-        + MODEL.format("slow", "rows?run_ms=10", "max_batch = 1")
-        + extra
-    )
 
 
 def row(number: float) -> "np.ndarray[Any, np.dtype[np.float32]]":
@@ -40,22 +29,8 @@ def row(number: float) -> "np.ndarray[Any, np.dtype[np.float32]]":
 
 @pytest.fixture
 def pools() -> Iterator[list[PoolProcess]]:
-    with started([models(1), models(2)]) as pools:
+    with started(models(1), models(2)) as pools:
         yield pools
-
-
-@contextlib.contextmanager
-def started(configs: "list[str]", rest: str = "") -> Iterator[list[PoolProcess]]:
-    pools = [PoolProcess(stub_config(devices='["cpu"]', models=each, rest=rest)) for each in configs]
-    try:
-        for pool in pools:
-            pool.start()
-        for pool in pools:
-            pool.await_ready()
-        yield pools
-    finally:
-        for pool in pools:
-            pool.kill()
 
 
 def endpoints(pools: list[PoolProcess]) -> list[str]:
@@ -173,7 +148,7 @@ def test_what_may_have_changed_state_is_not_sent_again(tmp_path: Path) -> None:
     ledgers = [tmp_path / "one", tmp_path / "two"]
     configs = [models(n, MODEL.format("counter", f"counter?{ledger}&run_ms=5", "")) for n, ledger in enumerate(ledgers)]
     with (
-        started(configs) as pools,
+        started(*configs) as pools,
         Client(endpoints(pools), reconnect_timeout=1.0) as client,
         Client(endpoints(pools)[::-1]) as other,
     ):
@@ -201,7 +176,7 @@ def test_a_stateful_job_that_may_have_started_is_not_run_by_the_pool_that_return
     """The other jobs have waited for it; each run is a line of the file, and none is there twice."""
     ledgers = [tmp_path / "one", tmp_path / "two"]
     configs = [MODEL.format("counter", f"counter?{ledger}&run_ms=20", "") for ledger in ledgers]
-    with started(configs) as pools, Client(endpoints(pools), reconnect_timeout=40) as client:
+    with started(*configs) as pools, Client(endpoints(pools), reconnect_timeout=40) as client:
         jobs = [client.submit("counter", n, signature="add", timeout=60) for n in range(1, 61)]
         eventually(lambda: sum(job.done() for job in jobs) >= 5)
         [keeper] = [n for n, ledger in enumerate(ledgers) if ledger.read_bytes()]
@@ -300,7 +275,7 @@ def test_without_any_pool_each_job_ends_in_time(tmp_path: Path) -> None:
 def test_a_model_that_one_pool_has_goes_there_also_if_it_is_loaded_later() -> None:
     only = MODEL.format("only", "echo", "")
     with (
-        started([models(1, only), models(2)]) as pools,
+        started(models(1, only), models(2)) as pools,
         Client(endpoints(pools)) as client,
         pools[1].client() as second,
     ):
@@ -320,7 +295,7 @@ def test_overloaded_is_tried_at_one_other_pool() -> None:
     """A job that finds one pool full goes to the other. Where both are, it fails, unless its caller waits for room."""
     faults = MODEL.format("faults", "faults", "")
     with (
-        started([faults, faults], rest="[queue]\nmax_jobs = 1") as pools,
+        started(faults, faults, rest="[queue]\nmax_jobs = 1") as pools,
         Client(endpoints(pools)) as client,
         pools[0].client() as one,
         pools[1].client() as other,
@@ -403,7 +378,7 @@ def test_what_is_about_one_pool_is_asked_of_that_pool(pools: list[PoolProcess]) 
 def test_a_new_client_asks_all_pools_that_come(tmp_path: Path) -> None:
     """And not only the first: what they have differs. One that is away delays nobody for long."""
     away = f"ipc://{tmp_path}/away.sock"
-    with started([MODEL.format(name, "echo", "") for name in ("one", "other")]) as pools:
+    with started(*(MODEL.format(name, "echo", "") for name in ("one", "other"))) as pools:
         for _ in range(5):
             with Client(endpoints(pools)) as client:
                 assert {each.name for each in client.models()} == {"one", "other"}
