@@ -251,8 +251,8 @@ class House:
                 self._todo.append(told.WorkerExited(slot, incarnation, told.Death("exited", restartable=True)))
             case do.SlotChanged() | do.WorkerChanged():
                 self.reconciler.changed(action)
-            case AnswerJob(job=number, outcome=do.JobFailed(fault, text)):
-                self.failed[number] = f"{fault.name}: {text}"
+            case AnswerJob(job=number, outcome=do.JobFailed(fault, text, others=others)):
+                self.failed[number] = f"{fault.name}: {text}{others}"
             case do.PoolReady(serving, slots):
                 self.reconciler.serves()
                 self.ready += 1

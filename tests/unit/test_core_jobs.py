@@ -285,13 +285,13 @@ def test_an_unknown_model_is_answered_with_the_nearest_name() -> None:
     driver = Driver(["guesslang"], ["digits"]).serve()
     driver.submit("guesslan")
     assert driver.fault(1) is Fault.MODEL_NOT_FOUND
-    assert "did you mean 'guesslang'?" in driver.failed(1).text
+    assert "did you mean 'guesslang'?" in driver.failed(1).others
 
 
 def test_where_no_name_is_near_all_are_told() -> None:
     driver = Driver(["guesslang"], ["digits"]).serve()
     driver.submit("zzz")
-    assert "there are: digits, guesslang" in driver.failed(1).text
+    assert "there are: digits, guesslang" in driver.failed(1).others
 
 
 def test_a_name_of_a_million_characters_is_neither_searched_for_nor_sent_back() -> None:

@@ -70,7 +70,7 @@ def test_a_version_is_a_model_by_its_own_name_too() -> None:
 def test_who_names_no_model_that_there_is_hears_of_models_and_not_of_their_versions() -> None:
     driver = both()
     driver.submit("else")
-    assert driver.failed(1).text == "no model 'else'; there are: m"
+    assert (driver.failed(1).text, driver.failed(1).others) == ("no model 'else'", "; there are: m")
 
 
 def test_a_label_that_moves_concerns_the_jobs_that_come_later() -> None:

@@ -61,7 +61,7 @@ def test_nobody_is_two_clients() -> None:
         ({"users": "root"}, "is not a list of users"),
         ({"may": ["everything"]}, "is not a choice"),
         ({"may": "load"}, "is not a list"),
-        ({"weight": 0.0}, "write more than 0"),
+        ({"weight": 0.0}, "write 0.001 or more"),
     ],
 )
 def test_a_wrong_client_is_told(keys: Mapping[str, object], what: str) -> None:
