@@ -102,7 +102,7 @@ class Channel:
                 else NotAllowed(f"the pool at {self._endpoint} asks for keys; `pool help remote` says how to give them")
             )
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._has_keys:
-            self.hint = "who listens there ended the handshake: is `server_key` its key?"
+            self.hint = "who listens there ended the handshake: `server_key` is not its key, or it asks for no key"
 
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Never blocks: libzmq keeps what is sent before it is connected. Where it has given up, `is_broken` tells."""

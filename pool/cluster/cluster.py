@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pool.cluster.directory import knock
 from pool.cluster.keeper import KEEPER, MACHINE, NAMESPACE, Keeper, Kept, Placing
@@ -19,7 +18,8 @@ from pool.errors import InvalidState, PoolUnreachable
 
 __all__ = ["Cluster"]
 
-HEAD = "node:__internal_head__"  # what Ray counts on the head's machine alone
+# What Ray counts on the head's machine alone. An affinity does not do: Ray places an actor without resources anywhere.
+ON_HEAD = {"node:__internal_head__": 0.001}
 ASK_S = 10.0
 LOOK_S = 1.0
 KILL_MARGIN_S = 30.0  # until Ray has ended all actors
@@ -43,11 +43,9 @@ class Cluster:
     def place(self, placing: Placing) -> None:
         """From now on the cluster has pools. Raises `InvalidState` where it has some."""
         options = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1, "num_cpus": 0}
-        # Where it lives, the head is: else a machine that is cut off could take it along.
-        heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and HEAD in node["Resources"]]
-        where = NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else None
         try:
-            made = ray.remote(Keeper).options(name=KEEPER, max_concurrency=16, scheduling_strategy=where, **options)
+            # Where it lives, the head is: else a machine that is cut off could take it along.
+            made = ray.remote(Keeper).options(name=KEEPER, max_concurrency=16, resources=ON_HEAD, **options)
             keeper = made.remote(placing)
         except ValueError:  # of the name
             right = "`pool status --cluster` shows them, `pool stop --cluster` ends them"

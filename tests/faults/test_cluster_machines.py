@@ -80,6 +80,7 @@ class Cluster:
 
     def statuses(self) -> list[dict[str, object]]:
         told = self.head.pool("status", "--json", "--cluster", self.address)
+        assert told.stdout, told.stderr
         return [json.loads(line) for line in told.stdout.splitlines()]
 
     def serving(self) -> list[object]:
@@ -188,6 +189,7 @@ def test_a_command_for_the_cluster_comes_from_one_of_its_machines(cluster: Clust
 def test_a_machine_that_is_cut_off_for_a_while_keeps_its_pool(cluster: Cluster) -> None:
     before = pools_on(cluster.other)
     assert len(before) == 1
+    assert any("ray::Keeper" in line[0] for line in cluster.head.processes().values()), "it stays where the head is"
     with cluster.load() as load:
         cluster.other.cut(cluster.switch)
         told = [(line["host"], line["exit_status"]) for line in cluster.statuses()]
