@@ -3,11 +3,11 @@
 The models are stubs, so no TensorFlow is needed. Sides take turns in rounds, and a figure is the median of the rounds.
 """
 
-import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -19,6 +19,7 @@ from rich.table import Table
 
 from pool import Client
 from support.pool_process import PoolProcess, stub_config
+from support.several_pools import ready
 
 ROUNDS, JOBS = 7, 400
 RUN_S = 0.005
@@ -35,20 +36,10 @@ max_batch = 1
 """
 
 
-@contextlib.contextmanager
-def pools(devices: Sequence[int]) -> Iterator[list[PoolProcess]]:
+def pools(devices: Sequence[int]) -> AbstractContextManager[list[PoolProcess]]:
     """Those that serve, with so many workers each."""
     names = [", ".join(['"cpu"'] * count) for count in devices]
-    found = [PoolProcess(stub_config(devices=f"[{each}]", models=MODELS)) for each in names]
-    try:
-        for each in found:
-            each.start()
-        for each in found:
-            each.await_ready()
-        yield found
-    finally:
-        for each in found:
-            each.kill()
+    return ready(*(PoolProcess(stub_config(devices=f"[{each}]", models=MODELS)) for each in names))
 
 
 def client_of(found: Sequence[PoolProcess]) -> Client:

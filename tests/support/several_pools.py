@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from support.pool_process import PoolProcess, stub_config
 
-__all__ = ["MODEL", "models", "started"]
+__all__ = ["MODEL", "models", "ready", "started"]
 
 MODEL = '[[model]]\nname = "{}"\npath = "stub:{}"\n{}\n'
 
@@ -16,16 +17,20 @@ def models(which: int, extra: str = "") -> str:
     return whose + MODEL.format("slow", "rows?run_ms=10", "max_batch = 1") + extra
 
 
-@contextlib.contextmanager
-def started(*configs: str, rest: str = "") -> Iterator[list[PoolProcess]]:
+def started(*configs: str, rest: str = "") -> AbstractContextManager[list[PoolProcess]]:
     """A pool for each of these `[[model]]` sections, all of which serve."""
-    pools = [PoolProcess(stub_config(devices='["cpu"]', models=each, rest=rest)) for each in configs]
+    return ready(*(PoolProcess(stub_config(devices='["cpu"]', models=each, rest=rest)) for each in configs))
+
+
+@contextlib.contextmanager
+def ready(*pools: PoolProcess) -> Iterator[list[PoolProcess]]:
+    """All of them serve."""
     try:
         for pool in pools:
             pool.start()
         for pool in pools:
             pool.await_ready()
-        yield pools
+        yield [*pools]
     finally:
         for pool in pools:
             pool.kill()
