@@ -87,6 +87,26 @@ def test_a_caller_who_waits_for_room_goes_on_when_the_pool_dies(two: list[Played
     assert len(mapped) == 3
 
 
+def test_a_job_that_finds_no_room_waits_for_the_pool_that_is_about_to_come(tmp_path: Path) -> None:
+    full_at, late_at = (f"ipc://{tmp_path}/{name}/p.sock" for name in ("full", "late"))
+    with (
+        contextlib.closing(Played(tmp_path / "full")) as full,
+        Client([full_at, late_at], connect_timeout=20.0, reconnect_timeout=20.0) as client,
+    ):
+        full.full = True
+        jobs = [client.submit("m", X) for _ in range(3)]
+        eventually(lambda: len(full.submitted) >= 3)
+        with contextlib.closing(Played(tmp_path / "late")) as late:
+            assert [len(job.result(20)["y"]) for job in jobs] == [1, 1, 1]
+            assert (len(full.submitted), len(late.submitted)) == (3, 3)
+        assert client._spread is not None
+        member = client._spread._members[late_at]
+        eventually(lambda: member.was_there)
+        with pytest.raises(errors.Overloaded, match="full"):  # one that has gone may stay away
+            client.run("m", X)
+        assert len(full.submitted) == 4
+
+
 def jobs_at(client: Client) -> int:
     assert client._spread is not None
     return sum(pool.mine for pool in client._spread._choice.pools.values())

@@ -236,13 +236,13 @@ class Choice:
         unsure = [] if have else [pool for pool in pools if not pool.lacks(model, version, now)]
         return max(have or unsure, key=lambda pool: _rank(pool.endpoint, model), default=None)
 
-    def awaited(self, model: str, version: int | str | None, now: float) -> Pool | None:
-        """Where a job waits that can go nowhere now: a pool that is not there, and may have the model."""
+    def awaited(self, model: str, version: int | str | None, now: float, tried: Collection[Pool] = ()) -> Pool | None:
+        """Where a job waits that can go nowhere: a pool that is away, may have the model, and is none of `tried`."""
+        away = [pool for pool in self.pools.values() if pool.state is not PoolState.SERVING and pool not in tried]
         if self.keeps_state(model):
             kept = self.keeper(model, version, now)
-            return None if kept is None or kept.state is PoolState.SERVING else kept
-        pools = [pool for pool in self.pools.values() if pool.state is not PoolState.SERVING]
-        may = [pool for pool in pools if pool.may_have(model, version, now)]
+            return kept if kept in away else None
+        may = [pool for pool in away if pool.may_have(model, version, now)]
         return max(may, key=lambda pool: _rank(pool.endpoint, model), default=None)
 
     def to_probe(self, now: float, older_s: float) -> list[Pool]:

@@ -233,7 +233,7 @@ class Spread:
 
     def elsewhere(self, job: Job, why: PoolError) -> bool:
         """As `Member.elsewhere`."""
-        if _is_kept(job) or self._next(job.request, time.monotonic(), ()) is None:
+        if _is_kept(job) or self._next(job.request, time.monotonic(), job.tried) is None:
             return False
         self._move(job, why)
         return True
@@ -270,7 +270,9 @@ class Spread:
             return None
         kept = job.at if _is_kept(job) else None
         if isinstance(error, Overloaded):
-            return None if kept is not None or len(job.tried) > MOST_TRIED else self._next(job.request, now, job.tried)
+            if kept is not None or len(job.tried) > MOST_TRIED:
+                return None
+            return self._next(job.request, now, job.tried) or self._expected(job, now)
         if kept is None:
             found = self._next(job.request, now, ())  # one that had no room is better than none
             if found is not None:
@@ -283,6 +285,15 @@ class Spread:
         if kept is None or kept is not self._members.get(kept.pool.endpoint) or not kept.is_awaited(job.submitted, now):
             return None
         return kept.connection
+
+    def _expected(self, job: Job, now: float) -> Connection | None:
+        """To a pool that this client has looked for since it began: it may be about to come, and have room."""
+        with self.lock:
+            pool = self._choice.awaited(job.request.model, job.request.version, now, job.tried)
+        member = None if pool is None else self._members.get(pool.endpoint)
+        if member is None or member.was_there or not member.is_awaited(member.away_since, now):
+            return None
+        return member.connection
 
     def _destination(self, job: Job, error: PoolError, now: float) -> Connection | None:
         """As `_following`. One that waits for room goes back, if the pool that it was to go to has gone meanwhile."""
