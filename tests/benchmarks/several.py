@@ -3,12 +3,16 @@
 The models are stubs, so no TensorFlow is needed. Sides take turns in rounds, and a figure is the median of the rounds.
 """
 
+import contextlib
 import statistics
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the folder above: the names here would hide others
@@ -17,11 +21,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.gateway_costs import ask, request
+from gateway.foreground import foreground, url_of
 from pool import Client
 from support.pool_process import PoolProcess, stub_config
 from support.several_pools import ready
 
 ROUNDS, JOBS = 7, 400
+CONNECTIONS, SECONDS = 32, 2.0
 RUN_S = 0.005
 MODELS = f"""
 [[model]]
@@ -70,7 +77,35 @@ def client_us(client: Client) -> float:
     return 1e6 * (time.process_time() - began) / JOBS
 
 
-def rounds(measure: Callable[[Client], float], one: Client, several: Client) -> tuple[list[float], list[float]]:
+@contextlib.contextmanager
+def gateway_port(found: Sequence[PoolProcess]) -> Iterator[int]:
+    """That of a gateway process of these pools, which it knows."""
+    endpoints = [argument for each in found for argument in ("--endpoint", each.endpoint)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        foreground(Path(folder), "--listen", "127.0.0.1:0", *endpoints) as (process, log),
+    ):
+        port = int(url_of(log, process).rpartition(":")[2])
+        requests_s(port)
+        yield port
+
+
+def requests_s(port: int) -> float:
+    """Of tiny requests, one in flight on each connection."""
+    done: list[int] = []
+    arguments = (port, request("echo", 16), time.monotonic() + SECONDS, done)
+    threads = [threading.Thread(target=ask, args=arguments) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS + 60)
+    return len(done) / SECONDS
+
+
+Side = TypeVar("Side")
+
+
+def rounds(measure: Callable[[Side], float], one: Side, several: Side) -> tuple[list[float], list[float]]:
     sides: tuple[list[float], list[float]] = [], []
     for turn in range(ROUNDS):
         for side in (0, 1) if turn % 2 else (1, 0):
@@ -91,19 +126,27 @@ def killed() -> tuple[float, float]:
         return time.perf_counter() - began, out * RUN_S
 
 
+def add_ratio(table: Table, what: str, aim: str, measure: Callable[[Side], float], one: Side, several: Side) -> None:
+    mine, theirs = rounds(measure, one, several)
+    ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
+    table.add_row(
+        what,
+        f"{statistics.median(mine):,.0f}",
+        f"{statistics.median(theirs):,.0f}",
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}){aim}",
+    )
+
+
 def main() -> None:
     table = Table(title=f"stubs, medians of {ROUNDS} rounds, lowest and highest")
     for column in ("what", "one pool", "several", "compared"):
         table.add_column(column)
-    with pools([2]) as single, pools([1, 1]) as double, client_of(single) as one, client_of(double) as two:
-        mine, theirs = rounds(rows_s, one, two)
-        ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
-        table.add_row(
-            "jobs/s, two pools against one with the same workers",
-            f"{statistics.median(mine):,.0f}",
-            f"{statistics.median(theirs):,.0f}",
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}), aim ≥ 0.9",
-        )
+    with pools([2]) as single, pools([1, 1]) as double:
+        with client_of(single) as one, client_of(double) as two:
+            add_ratio(table, "jobs/s, two pools against one with the same workers", ", aim ≥ 0.9", rows_s, one, two)
+        with gateway_port(single) as first, gateway_port(double) as second:
+            what = f"the same through a gateway: requests/s on {CONNECTIONS} connections"
+            add_ratio(table, what, "", requests_s, first, second)
     with pools([1]) as single, pools([1] * 4) as four, client_of(single) as one, client_of(four) as many:
         mine, theirs = rounds(client_us, one, many)
         more = [other - own for own, other in zip(mine, theirs, strict=True)]
