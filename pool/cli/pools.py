@@ -91,14 +91,14 @@ def show_each(
                 print_json({"endpoint": endpoint, "answer": None, "error": str(told)}, indent=None)
             click.echo(f"pool: {printable(endpoint)}: {printable(str(told))}", err=True)
             continue
-        found.append(told)
         if values is not None:
             answer = values(told)
             print_json({"endpoint": endpoint, "answer": answer, "error": None}, None) if several else print_json(answer)
-            continue
-        if several:
-            click.secho(printable(endpoint), bold=True)
-        show(told)
+        else:
+            if several:
+                click.secho(("\n" if found else "") + printable(endpoint), bold=True)
+            show(told)
+        found.append(told)
     if not found:
         raise CommandFailed("none of these pools gives an answer")
     return found

@@ -67,6 +67,7 @@ def test_each_is_shown_under_its_endpoint(two: list[PoolProcess], argv: list[str
     shown = done.out.splitlines()
     titles = [shown.index(name) for name in names]
     assert titles == sorted(titles)
+    assert shown[titles[1] - 1] == "", "an empty line stands between two pools"
     for begin, end in zip(titles, [*titles[1:], len(shown)], strict=True):
         assert each in "\n".join(shown[begin + 1 : end]), shown[begin:end]
     told = lines(command(*argv, "--json", pools=names))
