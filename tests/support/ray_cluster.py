@@ -35,12 +35,13 @@ class LocalCluster:
         """
         self.folder = folder
         self.config = folder / "config.toml"
-        self.environ = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
         self._temp = tempfile.TemporaryDirectory(prefix="pt-ray-")  # sockets: the path must be short
+        # Where `ray_current_cluster` lies too: another cluster of this machine keeps its own.
+        self.environ = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._temp.name}
         self._log = folder / "nodes.log"
         with self._log.open("wb") as log:
             self._nodes = subprocess.Popen(
-                [sys.executable, "-m", "support.ray_cluster", self._temp.name],
+                [sys.executable, "-m", "support.ray_cluster"],
                 cwd=Path(__file__).parents[1],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -176,10 +177,10 @@ def _command(pid: int) -> str:
 class Nodes:
     """In a process of their own, which imports Ray: Ray may end one that has lost the cluster's head."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 2, "num_gpus": 0, "include_dashboard": False, "temp_dir": folder}
+        head = {"num_cpus": 2, "num_gpus": 0, "include_dashboard": False}
         self._cluster = Cluster(initialize_head=True, head_node_args={**head, "object_store_memory": STORE_BYTES})
         self._nodes: list[Any] = [self._cluster.head_node]
 
@@ -208,12 +209,12 @@ class Nodes:
         self._cluster.shutdown()
 
 
-def main(folder: str) -> None:
+def main() -> None:
     """Each line of standard input is a list in JSON, a command and its arguments; each gets a line in return.
 
     The nodes end with standard input.
     """
-    nodes = Nodes(folder)
+    nodes = Nodes()
     try:
         for line in sys.stdin:
             name, *arguments = json.loads(line)
@@ -224,4 +225,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
