@@ -92,7 +92,7 @@ def _too_slow(pid: int | None, timeout_s: float) -> DeadlineExceeded:
 
 
 def _stop_cluster(address: str, timeout_s: float, as_json: bool) -> None:
-    """Raises `CommandFailed` where a pool did not end in time, and was killed."""
+    """Raises `CommandFailed` where a pool did not end in time, or its actor said nothing, and was killed."""
     with connected(address) as cluster, progress() as say:
         say("stopping: the pools finish their jobs")
         machines = cluster.machines() or ()
@@ -102,7 +102,8 @@ def _stop_cluster(address: str, timeout_s: float, as_json: bool) -> None:
     else:
         click.echo(f"stopped ({count_of(len(machines), 'pool')})")
     if killed:
-        raise CommandFailed(f"killed, for they had not finished within {timeout_s:g} s: {', '.join(killed)}")
+        why = f"they had not finished within {timeout_s:g} s, or said nothing"
+        raise CommandFailed(f"killed, for {why}: {', '.join(killed)}")
 
 
 def _left(found: Status) -> str:

@@ -60,11 +60,12 @@ class Cluster:
     def command(self, kept: Kept, arguments: Sequence[str]) -> tuple[int, str, str]:
         """As `Machine.command`, which takes what it takes. A machine that does not answer meanwhile is given up."""
         actor = self._actor(f"{MACHINE}{kept.node}")
-        self._answer(actor.tell.remote(), ASK_S)  # else one that hangs now would run it whenever it goes on
+        # Else one that hangs now would run it whenever it goes on.
+        self._answer(actor.tell.remote(), ASK_S, "the machine")
         ref = actor.command.remote(list(arguments))
         while not ray.wait([ref], timeout=LOOK_S)[0]:
-            self._answer(actor.tell.remote(), ASK_S)
-        done: tuple[int, str, str] = self._answer(ref, ASK_S)
+            self._answer(actor.tell.remote(), ASK_S, "the machine")
+        done: tuple[int, str, str] = self._answer(ref, ASK_S, "the machine")
         return done
 
     def stop(self, timeout_s: float) -> list[str]:
@@ -94,10 +95,11 @@ class Cluster:
         except RayError as error:
             raise PoolUnreachable(f"the cluster's head does not answer: {error}") from None
 
-    def _answer(self, ref: Any, timeout_s: float) -> Any:
+    def _answer(self, ref: Any, timeout_s: float, who: str = "the cluster") -> Any:
         try:
             return ray.get(ref, timeout=timeout_s)
         except GetTimeoutError:
-            raise PoolUnreachable(f"the cluster did not answer within {timeout_s:g} s") from None
+            raise PoolUnreachable(f"{who} did not answer within {timeout_s:g} s") from None
         except RayError as error:
-            raise PoolUnreachable(f"the cluster did not answer: {error}") from None
+            first, *_ = str(error).strip().splitlines()  # names of Ray's own follow
+            raise PoolUnreachable(f"{who} did not answer: {first}") from None

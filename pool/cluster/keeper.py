@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -32,6 +33,7 @@ TURN_S = 0.5
 BACKOFF_S = (1.0, 30.0)  # the first pause after an end, and the longest; each doubles
 EARNED_S = 60.0  # a pool that was ready for so long has not failed
 ADOPT_S = 10.0  # an actor that Ray has not started yet says nothing
+SILENT_S = 10.0  # who ends all pools does not wait for an actor that says nothing
 CALLS = 16  # of an actor at once; those that wait for an end take one each
 
 
@@ -68,7 +70,11 @@ class Kept:
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """One machine: its actor, if it has one now, and the calls to it that are not answered yet."""
+    """One machine: its actor, if it has one now, and the calls to it that are not answered yet.
+
+    `silent_s`: for so long the actor has not answered. The keeper's turns count, for it may have stood still itself.
+    None: it never did, and Ray may not have started it.
+    """
 
     node: Node
     actor: Any = None
@@ -76,6 +82,7 @@ class _Place:
     tell: Any = None
     told: Told | None = None
     known: Told | None = None
+    silent_s: float | None = None
     ready_since: float | None = None
     failures: int = 0
     retry_at: float = 0.0
@@ -92,6 +99,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._kept: tuple[Kept, ...] | None = None
         self._stopped = False
+        self._patience_s = _ray_patience_s() + placing.hung_after_s
         self._listed: list[Listed] | None = None  # in the directory
         self._machine = ray.remote(Machine)
         self._adopted = {name.removeprefix(MACHINE) for name in ray.util.list_named_actors()}
@@ -106,14 +114,28 @@ class Keeper:
         """Drains all pools at once and ends their actors. Returns the hosts of those that had to be killed."""
         with self._lock:
             self._stopped = True
-            # One that Ray has not started yet has nothing to drain, and would not answer.
-            left = {place.actor.drain.remote(): place for place in self._places.values() if place.told is not None}
-            _, late = ray.wait(list(left), num_returns=len(left), timeout=timeout_s) if left else ([], [])
+            late = self._drain(time.monotonic() + timeout_s)
             for place in self._places.values():
                 self._end(place)
             self._kept = ()
             _directory().remove()
-        return [left[ref].node.host for ref in late]
+        return late
+
+    def _drain(self, deadline: float) -> list[str]:
+        """Returns the hosts of those that have not finished by then, or whose actor says nothing."""
+        # One that Ray has not started yet has nothing to drain, and would not answer.
+        left = {place.actor.drain.remote(): place for place in self._places.values() if place.told is not None}
+        late: list[str] = []
+        while left:
+            done, _ = ray.wait(list(left), num_returns=len(left), timeout=TURN_S)
+            for ref in done:
+                del left[ref]
+            asked = {place.actor.tell.remote(): ref for ref, place in left.items()}
+            told, _ = ray.wait(list(asked), num_returns=len(asked), timeout=SILENT_S) if asked else ([], [])
+            in_time = time.monotonic() < deadline
+            heard = {asked[tell] for tell in told if in_time and not isinstance(_answer(tell), str)}
+            late += [left.pop(ref).node.host for ref in left.keys() - heard]
+        return late
 
     def _keep(self) -> None:
         while not self._stopped:
@@ -174,6 +196,7 @@ class Keeper:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
         ).remote(order)
         place.end, place.tell, place.told = place.actor.await_end.remote(), place.actor.tell.remote(), None
+        place.silent_s = 0.0 if node.id in self._adopted else None
 
     def _hear(self, place: _Place, now: float) -> None:
         if place.actor is None:
@@ -181,14 +204,21 @@ class Keeper:
         answered, _ = ray.wait([place.end, place.tell], num_returns=2, timeout=0)
         if place.end in answered:
             self._ended(place, _answer(place.end), now)
-        elif place.tell in answered:
+            return
+        if place.silent_s is not None:
+            place.silent_s += TURN_S
+        if place.tell in answered:
             told = _answer(place.tell)
-            if isinstance(told, Told):  # else its end follows
+            if not isinstance(told, str):  # else its end follows
+                place.silent_s = 0.0
+            if isinstance(told, Told):
                 place.told = told
                 if not told.waits_for:
                     place.known, place.reason = told, ""
                     place.ready_since = place.ready_since or now
             place.tell = place.actor.tell.remote()
+        if place.silent_s is not None and place.silent_s > self._patience_s:
+            self._ended(place, f"its actor answered nothing for {place.silent_s:g} s, so it was killed", now)
 
     def _ended(self, place: _Place, why: object, now: float) -> None:
         served = place.ready_since is not None and now - place.ready_since >= EARNED_S
@@ -203,11 +233,17 @@ class Keeper:
         """Its name is free for the next one afterwards."""
         if place.actor is not None:
             ray.kill(place.actor)
-        place.actor = place.end = place.tell = place.told = place.ready_since = None
+        place.actor = place.end = place.tell = place.told = place.silent_s = place.ready_since = None
+
+
+def _ray_patience_s() -> float:
+    """Ray gives a machine up that it has not reached for so long. One that is cut off for less keeps its pool."""
+    each_ms = Config.health_check_period_ms() + Config.health_check_timeout_ms()
+    return float(Config.health_check_failure_threshold() * each_ms / 1000)
 
 
 def _answer(ref: Any) -> object:
-    """What was answered, or in its place why nothing was."""
+    """What was answered, or in its place, as a text, why nothing was."""
     try:
         return ray.get(ref, timeout=1.0)
     except RayError as error:

@@ -19,10 +19,18 @@ from support.ray_cluster import GPUS, LocalCluster, parent
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
+# A machine that Ray does not reach is dead to it after 20 s, and so is an actor to the keeper a little later.
+PATIENCE = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "5",
+}
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Each test leaves one pool that serves."""
-    with one_pool() as found:
+    with one_pool(PATIENCE) as found:
         yield found
 
 
@@ -36,6 +44,26 @@ def test_an_actor_that_is_killed_takes_its_pool_along_and_another_follows(cluste
         load.await_more()
     load.check()
     assert not load.failed["tally"], "what may run again did"
+    assert set(load.failed["counter"].values()) <= {"WorkerLost"}
+    assert pool_pid(endpoint) != first
+
+
+@pytest.mark.parametrize("pool_dies", [False, True], ids=["the pool serves", "the pool dies"])
+def test_an_actor_that_hangs_is_killed_and_its_pool_placed_again(cluster: LocalCluster, pool_dies: bool) -> None:
+    """Else nobody would see the end of its pool."""
+    (endpoint,) = cluster.endpoints(1)
+    first = pool_pid(endpoint)
+    before = [parent(first), *family(first)]
+    with Load(cluster.folder, endpoint) as load:
+        freeze(before[0])
+        if pool_dies:
+            os.kill(first, signal.SIGKILL)
+        else:
+            load.await_more()
+        eventually(lambda: not any(map(alive, before)), 90.0)
+        load.await_more()
+    load.check()
+    assert not load.failed["tally"]
     assert set(load.failed["counter"].values()) <= {"WorkerLost"}
     assert pool_pid(endpoint) != first
 

@@ -363,6 +363,20 @@ def test_a_machine_whose_pool_does_not_start_is_told(cluster: LocalCluster) -> N
         assert cluster.run("stop", "--cluster", cluster.address).returncode == 0
 
 
+def test_a_stop_does_not_wait_for_an_actor_that_hangs(cluster: LocalCluster) -> None:
+    started = cluster.run("start", "--ray", cluster.address)
+    assert started.returncode == 0, started
+    pools = [pool_pid(endpoint) for endpoint in cluster.endpoints(2)]
+    workers = [worker for pid in pools for worker in children(pid)]
+    hung = parent(pools[0])
+    freeze(hung)
+    done = cluster.run("stop", "--timeout", "1000", "--cluster", cluster.address, timeout_s=100)
+    assert done.returncode == 1
+    assert "killed, for they had not finished within 1000 s, or said nothing: " in done.stderr
+    eventually(lambda: not any(map(alive, [hung, *pools, *workers])))
+    eventually(lambda: cluster.gpus() == (2 * GPUS, 2 * GPUS))
+
+
 def test_what_follows_a_cluster_ends_with_a_reason_as_its_last_line() -> None:
     program = [sys.executable, "-P", "-m", "pool.cluster", "127.0.0.1:1"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
