@@ -70,10 +70,11 @@ class ClusterCommand(click.Command):
                 status, said, error = _asked(cluster, kept, arguments)
                 _show(kept, status, said, error, as_json, out)
                 if status:
-                    failed.append(kept.host)
+                    failed.append(title(kept))
                 if status and self._rolling:
                     left = len(machines) - number - 1
-                    raise CommandFailed(f"{kept.host} failed; not asked after it: {count_of(left, 'machine')}")
+                    rest = f"; not asked after it: {count_of(left, 'machine')}" if left else ""
+                    raise CommandFailed(f"{title(kept)} failed{rest}")
         if failed:
             raise CommandFailed(f"{len(failed)} of {count_of(len(machines), 'machine')} failed: {', '.join(failed)}")
 
@@ -98,14 +99,18 @@ def title(kept: "Kept") -> str:
 
 
 def _asked(cluster: "Cluster", kept: "Kept", arguments: Sequence[str]) -> tuple[int, str, str]:
-    """As `Cluster.command`. A machine that says nothing is told as one that has failed."""
+    """As `Cluster.command`. A machine that says nothing is told as one that has failed.
+
+    With what has failed comes why the last pool there ended, as long as none serves after it.
+    """
     if kept.told is None:
         missing = kept.reason or "Ray has not started its pool yet; it may wait for GPUs that other jobs have"
         return 1, "", f"{missing}\n"
     try:
-        return cluster.command(kept, arguments)
-    except PoolUnreachable as error:
-        return 1, "", f"{error}\n"
+        status, said, error = cluster.command(kept, arguments)
+    except PoolUnreachable as silence:
+        status, said, error = 1, "", f"{silence}\n"
+    return status, said, f"{error}the pool before: {kept.reason}\n" if status and kept.reason else error
 
 
 def _show(kept: "Kept", status: int, said: str, error: str, as_json: bool, out: TextIO) -> None:
@@ -118,9 +123,12 @@ def _show(kept: "Kept", status: int, said: str, error: str, as_json: bool, out: 
         line = {**told, "exit_status": status, "answer": answer, "error": error.strip() or None}
         click.echo(json.dumps(line), file=out)
         return
-    click.secho(title(kept), file=out, bold=True)
-    click.echo(said, file=out, nl=False)
-    click.echo(error, nl=False, err=True)
+    if said:
+        click.secho(title(kept), file=out, bold=True)
+        click.echo(said, file=out)  # and an empty line, before the next machine
+    # Named there too: standard output may be elsewhere.
+    for text in error.splitlines():
+        click.echo(f"{title(kept)}: {text}", err=True)
 
 
 def _again(ctx: click.Context) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """`pool start --ray`: pools on the machines of a Ray cluster, placed and awaited."""
 
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -38,7 +39,8 @@ def place_on_ray(config: Path | None, name: str | None, address: str) -> None:
             " `pool help cluster`",
             err=True,
         )
-    with connected(cluster.address if address == AUTO else address) as ray, progress() as say:
+    out = sys.stdout
+    with connected(cluster.address if address == AUTO else address) as ray:
         from pool.cluster import Placing, Wanted
 
         ray.place(
@@ -50,11 +52,8 @@ def place_on_ray(config: Path | None, name: str | None, address: str) -> None:
                 hung_after_s=cluster.hung_after,
             )
         )
-        machines = _awaited(ray, say)
+        machines = _told(ray, out)
     failed = [each for each in machines if not each.serves]
-    for each in machines:
-        endpoints = ", ".join((each.told.endpoint, *each.told.remote)) if each.told else ""
-        click.echo(f"{title(each)}: {each.reason or f'serves at {endpoints}'}", err=bool(each.reason))
     if not machines:
         click.echo("no machine fits [cluster] now; the first that joins gets a pool")
     if failed:
@@ -64,13 +63,34 @@ def place_on_ray(config: Path | None, name: str | None, address: str) -> None:
         )
 
 
-def _awaited(cluster: "Cluster", say: Say) -> "Sequence[Kept]":
-    """When each has a pool that serves, or has failed. Raises `DeadlineExceeded`."""
+def _told(cluster: "Cluster", out: TextIO) -> "Sequence[Kept]":
+    """Tells each machine as soon as its pool serves, or has failed. Returns when each does.
+
+    Raises `DeadlineExceeded`.
+    """
     began = time.monotonic()
-    while (now := time.monotonic()) - began < LONGEST_S:
+    told: dict[str, bool] = {}
+    """Of each node, whether its pool serves."""
+    while True:
+        with progress() as say:
+            machines = _changed(cluster, told, began, say)
+        for each in machines:
+            if _is_news(each, told):
+                told[each.node] = each.serves
+                endpoints = ", ".join((each.told.endpoint, *each.told.remote)) if each.told else ""
+                said = f"serves at {endpoints}" if each.serves else each.reason
+                click.echo(f"{title(each)}: {said}", file=out if each.serves else sys.stderr)
+        if all(map(_is_settled, machines)):
+            return machines
+
+
+def _changed(cluster: "Cluster", told: Mapping[str, bool], began: float, say: Say) -> "Sequence[Kept]":
+    """When there is news of one, or all have been told. Raises `DeadlineExceeded`."""
+    while (waited_s := time.monotonic() - began) < LONGEST_S:
         machines = cluster.machines() or ()
-        left = [each for each in machines if not each.serves and not each.reason]
-        if not left and (machines or now - began > SETTLE_S):
+        left = [each for each in machines if not _is_settled(each)]
+        is_over = not left and (machines or waited_s > SETTLE_S)
+        if is_over or any(_is_news(each, told) for each in machines):
             return machines
         say(
             "; ".join(
@@ -80,3 +100,11 @@ def _awaited(cluster: "Cluster", say: Say) -> "Sequence[Kept]":
         )
         time.sleep(LOOK_S)
     raise DeadlineExceeded(f"{count_of(len(left), 'machine')} did not start a pool within {LONGEST_S:g} s")
+
+
+def _is_settled(kept: "Kept") -> bool:
+    return kept.serves or bool(kept.reason)
+
+
+def _is_news(kept: "Kept", told: Mapping[str, bool]) -> bool:
+    return _is_settled(kept) and told.get(kept.node) != kept.serves

@@ -1,8 +1,10 @@
 """A Ray cluster of machines with addresses of their own, whose pools ask for keys: clients come by TCP, from a machine
-that is no part of the cluster. A machine is cut off and returns, or dies, under load.
+that is no part of the cluster. A machine has a bad file; it is cut off and returns, or dies, under load.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ from faults.machines import Machine, machines
 from pool.client.discovery import SCHEME
 from pool.keys import make_pair
 from support.pool_process import READY_S
-from support.processes import alive, eventually
+from support.processes import alive, eventually, freeze
 from support.ray_cluster import STORE_BYTES
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -35,6 +37,12 @@ SECURITY = """
 key = "@folder@/server.key_secret"
 clients = "@folder@/clients"
 """
+MISTAKES = [
+    pytest.param("max_attempts", "max_atempts", "max_atempts: unknown key", id="key"),
+    pytest.param(
+        "stub:counter?", "/nowhere/counter?", "model counter: there is nothing at /nowhere/counter", id="model"
+    ),
+]
 ASK = """
 import json, sys
 from pool import Client, errors
@@ -49,9 +57,13 @@ except errors.PoolError as error:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`head` and `other` have a pool each; `outside` is no machine of the cluster."""
+    """`head` and `other` have a pool each; `outside` is no machine of the cluster.
+
+    `config`: what the file has that each of them has for itself, at the same path.
+    """
 
     folder: Path
+    config: str
     switch: Machine
     head: Machine
     other: Machine
@@ -64,6 +76,10 @@ class Cluster:
     @property
     def address(self) -> str:
         return f"{self.head.address}:{RAY_PORT}"
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        return ("start", "--ray", self.address, "--config", f"{self.head.own}/config.toml")
 
     def keys(self, name: str = "alice") -> tuple[str, str]:
         return f"{self.folder}/clients/{name}.key_secret", f"{self.folder}/server.key"
@@ -128,12 +144,13 @@ def cluster() -> Iterator[Cluster]:
         make_pair(folder / "strangers", "mallory")
         text = CONFIG.replace("[queue]", f'listen = ["tcp://0.0.0.0:{PORT}"]\n[queue]')
         text = text.replace('name = "p-{node}"', "gpus = 0")
-        (folder / "config.toml").write_text((text + SECURITY).replace("@folder@", name))
+        text = (text + SECURITY).replace("@folder@", name)
         with machines(3, folder, {**TOKEN, **PATIENCE, "RAY_USAGE_STATS_ENABLED": "0"}) as made:
-            found = Cluster(folder, *made)
-            found.join(found.head)
-            found.join(found.other)
-            started = found.head.pool("start", "--ray", found.address, "--config", f"{folder}/config.toml")
+            found = Cluster(folder, text, *made)
+            for machine in (found.head, found.other):
+                machine.write("config.toml", text)
+                found.join(machine)
+            started = found.head.pool(*found.start)
             assert started.returncode == 0, started
             for machine in (found.head, found.other):
                 assert f"serves at ipc://{machine.own}/run/pool/pool.sock, {tcp(machine)}" in started.stdout
@@ -184,6 +201,71 @@ def test_a_command_for_the_cluster_comes_from_one_of_its_machines(cluster: Clust
     done = cluster.outside.run(*program, "status", "--cluster", cluster.address)
     assert done.returncode == 1
     assert "this machine must be one of the cluster's" in done.stderr
+
+
+@pytest.mark.parametrize(("right", "wrong", "said"), MISTAKES)
+def test_a_reload_stops_at_the_machine_where_the_file_is_bad(
+    cluster: Cluster, right: str, wrong: str, said: str
+) -> None:
+    changed = cluster.config.replace("[queue]", "[queue]\nmax_jobs = 501")
+    bad = changed.replace(right, wrong)
+    try:
+        cluster.head.write("config.toml", bad)
+        cluster.other.write("config.toml", changed)
+        first = cluster.head.pool("reload", "--cluster", cluster.address)
+        cluster.head.write("config.toml", changed)
+        cluster.other.write("config.toml", bad)
+        second = cluster.head.pool("reload", "--cluster", cluster.address)
+        assert cluster.serving() == [cluster.head.address, cluster.other.address]
+    finally:
+        for machine in (cluster.head, cluster.other):
+            machine.write("config.toml", cluster.config)
+        last = cluster.head.pool("reload", "--cluster", cluster.address)
+    assert first.returncode == second.returncode == 1
+    assert not first.stdout
+    told, summary = first.stderr.splitlines()
+    assert told.startswith(f"{cluster.head.address} (node ")
+    assert said in told
+    assert summary.endswith(" failed; not asked after it: 1 machine")
+    assert second.stdout.count("max_jobs: 10000 → 501") == 1
+    told, summary = second.stderr.splitlines()
+    assert told.startswith(f"{cluster.other.address} (node ")
+    assert said in told
+    assert summary.startswith(f"pool: {cluster.other.address} (node ")
+    assert summary.endswith(" failed")
+    assert last.stdout.count("max_jobs: 501 → 10000") == 1, "the other never had it"
+
+
+@pytest.mark.parametrize(("right", "wrong", "said"), MISTAKES)
+def test_a_machine_where_the_file_is_bad_is_told_at_once_and_the_others_serve(
+    cluster: Cluster, right: str, wrong: str, said: str
+) -> None:
+    assert cluster.head.pool("stop", "--cluster", cluster.address).returncode == 0
+    cluster.other.write("config.toml", cluster.config.replace(right, wrong))
+    program = [sys.executable, "-P", "-m", "pool", *cluster.start]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with cluster.head.start(*program, **pipes) as process:
+        eventually(lambda: len(pools_on(cluster.head)) == 1, READY_S)
+        (slow,) = pools_on(cluster.head)
+        freeze(slow)
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        assert told.startswith(f"{cluster.other.address} (node ")
+        while said not in told:
+            told = process.stderr.readline()
+            assert told
+        assert process.poll() is None, "it waits for the other"
+        os.kill(slow, signal.SIGCONT)
+        serves, error = process.communicate(timeout=READY_S)
+    assert process.returncode == 1
+    assert serves.startswith(f"{cluster.head.address} (node ")
+    assert "1 of 2 machines did not start a pool" in error
+    assert json.loads(cluster.found_from(cluster.outside, *cluster.keys())) == {tcp(cluster.head): "SERVING"}
+    head, other = cluster.statuses()
+    assert (head["exit_status"], other["exit_status"]) == (0, 1)
+    assert said in str(other["error"])
+    cluster.other.write("config.toml", cluster.config)
+    eventually(lambda: cluster.serving() == [cluster.head.address, cluster.other.address], READY_S)
 
 
 def test_a_machine_that_is_cut_off_for_a_while_keeps_its_pool(cluster: Cluster) -> None:
