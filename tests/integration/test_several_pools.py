@@ -7,9 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -105,6 +105,66 @@ def test_tasks_use_all_pools_and_go_on_when_one_dies(pools: list[PoolProcess]) -
             assert mapped == [2.0] * 20
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("reduce", [None, "concat", "sum"])
+def test_a_scatter_has_each_piece_once_though_a_pool_dies_under_it(
+    pools: list[PoolProcess], reduce: Literal["concat", "sum"] | None
+) -> None:
+    whole = np.arange(100, dtype=np.float32)
+    found: list[Any] = []
+    with Client(endpoints(pools)) as client:
+        await_serving(client, 2)
+
+        def scatter() -> None:
+            found.append(client.scatter("slow", whole, signature="double", pieces=100, reduce=reduce))
+
+        thread = threading.Thread(target=scatter)
+        thread.start()
+        with pools[0].client() as first:
+            eventually(lambda: first.status().answered.get("done", 0) > 2)
+        assert whose_jobs(client, pools[0]) > 2, "the pool has some when it dies"
+        pools[0].running.kill()
+        thread.join(60)
+        (answer,) = found
+        if reduce is None:
+            assert [piece["y"].tolist() for piece in answer] == [[2.0 * n] for n in range(100)]
+        else:
+            assert answer["y"].tolist() == ((2 * whole).tolist() if reduce == "concat" else [9900.0])
+        again = client.scatter("slow", whole, signature="double", reduce="concat")
+        assert again["y"].tolist() == (2 * whole).tolist()
+        assert set(whose(client)) == {2}
+
+
+def test_a_scatter_of_a_model_that_keeps_state_says_so_when_its_pool_dies(tmp_path: Path) -> None:
+    """And what it has not started by then never runs."""
+    ledgers = [tmp_path / "one", tmp_path / "two"]
+    configs = [MODEL.format("counter", f"counter?{ledger}&run_ms=20", "") for ledger in ledgers]
+    with started(*configs) as pools, Client(endpoints(pools), reconnect_timeout=1.0) as client:
+        with ThreadPoolExecutor(1) as threads:
+            answer = threads.submit(client.scatter, "counter", np.arange(60), signature="gated", pieces=60)
+            eventually(lambda: any(ledger.read_bytes() for ledger in ledgers))
+            [keeper] = [n for n, ledger in enumerate(ledgers) if ledger.read_bytes()]
+            pools[keeper].running.kill()
+            assert isinstance(answer.exception(60), errors.WorkerLost | errors.PoolUnreachable)
+        ran = Counter(ledgers[keeper].read_text().split())
+        assert max(ran.values()) == 1
+        assert not ledgers[1 - keeper].read_bytes()
+
+
+def test_a_scatter_ends_when_all_pools_are_gone(pools: list[PoolProcess]) -> None:
+    with (
+        Client(endpoints(pools), connect_timeout=0.5, reconnect_timeout=0.5) as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        await_serving(client, 2)
+        answer = threads.submit(client.scatter, "slow", np.zeros(500, np.float32), signature="double", pieces=500)
+        eventually(lambda: all(whose_jobs(client, pool) for pool in pools))
+        for pool in pools:
+            pool.running.kill()
+        assert isinstance(answer.exception(60), errors.PoolUnreachable)
+        with pytest.raises(errors.PoolUnreachable):
+            client.scatter("slow", np.zeros(5, np.float32), signature="double")
 
 
 def test_a_killed_pool_costs_no_job(pools: list[PoolProcess]) -> None:
