@@ -216,8 +216,11 @@ class Dialogue:
         if channel.is_broken:
             if channel.refusal is not None:
                 raise channel.refusal
-            if channel.hint and self._outage is not None:
-                self._outage.looks_at(self._peer.endpoint, f"{self._peer.endpoint} ({channel.hint})")
+            if channel.hint:
+                there = f"{self._peer.endpoint} ({channel.hint})"
+                if self._outage is not None:
+                    self._outage.looks_at(self._peer.endpoint, there)
+                raise PoolAway(f"no pool answers at {there}")
             raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
 
     # --- time ---------------------------------------------------------------------------------------------------

@@ -82,10 +82,12 @@ def test_no_key_is_told_so_at_once(pool: KeyedPool) -> None:
         nobody.run("echo", 1.0)
 
 
-def test_a_pool_with_another_key_gets_nothing(pool: KeyedPool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reconnect_s", [30.0, 0.0], ids=["patient", "as commands do"])
+def test_a_pool_with_another_key_gets_nothing(pool: KeyedPool, tmp_path: Path, reconnect_s: float) -> None:
     other, _ = make_pair(tmp_path, "other")
+    key = pool.secret("alice")
     with (
-        Client(pool.endpoint, key=pool.secret("alice"), server_key=other, connect_timeout=0.7) as client,
+        Client(pool.endpoint, key=key, server_key=other, connect_timeout=0.7, reconnect_timeout=reconnect_s) as client,
         pytest.raises(errors.PoolUnreachable, match="`server_key` is not its key"),
     ):
         client.run("echo", 1.0)
