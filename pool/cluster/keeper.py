@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -34,6 +33,7 @@ BACKOFF_S = (1.0, 30.0)  # the first pause after an end, and the longest; each d
 EARNED_S = 60.0  # a pool that was ready for so long has not failed
 ADOPT_S = 10.0  # an actor that Ray has not started yet says nothing
 SILENT_S = 10.0  # who ends all pools does not wait for an actor that says nothing
+RAY_PATIENCE_S = 65.0  # by default: five times 3 s, and 10 s for an answer
 CALLS = 16  # of an actor at once; those that wait for an end take one each
 
 
@@ -238,6 +238,10 @@ class Keeper:
 
 def _ray_patience_s() -> float:
     """Ray gives a machine up that it has not reached for so long. One that is cut off for less keeps its pool."""
+    try:
+        from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
+    except ImportError:  # Ray promises no name there
+        return RAY_PATIENCE_S
     each_ms = Config.health_check_period_ms() + Config.health_check_timeout_ms()
     return float(Config.health_check_failure_threshold() * each_ms / 1000)
 

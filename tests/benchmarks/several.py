@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gateway_costs import ask, request
-from gateway.foreground import foreground, url_of
 from pool import Client
+from support.foreground_gateway import foreground, url_of
 from support.pool_process import PoolProcess, stub_config
 from support.several_pools import ready
 

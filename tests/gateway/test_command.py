@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.foreground import foreground, url_of
 from pool.kept import read_tokens
 from support.commands import run_command
+from support.foreground_gateway import foreground, url_of
 from support.pool_process import PoolProcess
 from support.processes import alive, children, eventually
 

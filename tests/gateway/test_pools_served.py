@@ -19,9 +19,9 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.http import InferenceServerClient, InferInput
 
-from gateway.foreground import foreground, url_of
 from gateway.running import Gateway, gateway
 from pool.wire.gateway import Token
+from support.foreground_gateway import foreground, url_of
 from support.pool_process import PoolProcess
 from support.processes import eventually, freeze
 from support.several_pools import MODEL, models, started
