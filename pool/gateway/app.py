@@ -1,6 +1,6 @@
 """What every request passes: whose it is, whether he may, which protocol it is of; and how each of them is refused.
 
-admit   Host and Origin ──► token                                     before the body is read
+admit   Host and Origin ──► token, or no body                         before the body is read
 answer  decompressed ──► the protocol of the path ──► compressed      what it raises becomes a response, too
 
 What the client of a token may do, and how much of it, the pool decides.
@@ -81,9 +81,13 @@ class Application:
         self._bodies = bodies
         self._count = count
 
-    def admit(self, request: Request) -> Caller:
+    def admit(self, request: Request, size_bytes: int | None) -> Caller:
         self._hosts.check(request)
-        return self._callers.anybody if request.path in OPEN else self._callers.of(request)
+        if request.path not in OPEN:
+            return self._callers.of(request)
+        if size_bytes != 0:  # it would take from what all may hold
+            raise Refused(413, f"a request for {request.path} has no body")
+        return self._callers.anybody
 
     def place(self, caller: Caller, size_bytes: int) -> NDArray[np.uint8]:
         with contextlib.suppress(PoolError):

@@ -24,7 +24,8 @@ class Echo:
         self.goes_on = asyncio.Event()
         self.has_begun = asyncio.Event()
 
-    def admit(self, request: Request) -> str:
+    def admit(self, request: Request, size_bytes: int | None) -> str:
+        del size_bytes
         if request.path == "/forbidden":
             raise Refused(401, "no token")
         return "caller"

@@ -2,19 +2,21 @@
 
 import asyncio
 import hashlib
+import socket
 import zlib
 
 import numpy as np
 import pytest
 import requests
 
+from gateway.echo import response
 from gateway.running import Gateway, gateway
 from pool import AsyncClient
 from pool.gateway.accounts import Accounts
 from pool.gateway.app import Application
-from pool.gateway.callers import Callers
+from pool.gateway.callers import Caller, Callers
 from pool.gateway.hosts import Hosts
-from pool.gateway.http import Limits, Refused, Request, Response
+from pool.gateway.http import Limits, Refused, Request, Response, Server
 from pool.wire.gateway import GatewaySettings, Token
 from support.pool_process import PoolProcess
 
@@ -93,6 +95,58 @@ def test_what_a_compressed_body_becomes_is_on_the_account_of_all_bodies() -> Non
     asyncio.run(scenario())
 
 
+GET, PROMISED = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n", b"Content-Length: 1000\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+BODIES = {
+    "promised": PROMISED + b"\r\n",
+    "promised, if it is wanted": PROMISED + b"Expect: 100-continue\r\n\r\n",
+    "begun": PROMISED + b"\r\n" + bytes(500),
+    "whole": PROMISED + b"\r\n" + bytes(1000),
+    "gzip": PROMISED + b"Content-Encoding: gzip\r\n\r\n" + bytes(500),
+    "in chunks": CHUNKED + b"\r\n1f4\r\n" + bytes(500),
+    "in chunks, if it is wanted": CHUNKED + b"Expect: 100-continue\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_who_needs_no_token_can_have_no_body_held(body: str) -> None:
+    limits = Limits(body_bytes=10_000, bodies_bytes=10_000)
+    settings = GatewaySettings(("ipc:///x",), "127.0.0.1:1", tokens=tokens_of("alice"))
+    accounts = Accounts(settings)
+    held: list[int] = []
+
+    class Held(Application):
+        def hold(self, caller: Caller, size_bytes: int) -> None:
+            held.append(size_bytes)
+            super().hold(caller, size_bytes)
+
+    class Live:
+        async def answer(self, request: Request, client: AsyncClient) -> Response:
+            del request, client
+            return Response(200)
+
+    async def scenario() -> None:
+        callers = Callers(settings, accounts)
+        server = Server(Held(callers, Hosts(), {"v2": Live()}, limits, accounts.bodies), limits)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            await server.open(listening)
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            for no_body in (b"\r\n", b"Content-Length: 0\r\n\r\n"):
+                writer.write(GET + no_body)
+                assert (await response(reader))[0] == 200
+            writer.write(GET + BODIES[body])
+            status, headers, text = await response(reader)
+            assert (status, headers["connection"], b"no body" in text) == (413, "close", True)
+            writer.write_eof()
+            assert await asyncio.wait_for(reader.read(), 20) == b"", "nothing behind it is taken for a request"
+            writer.close()
+            await server.close()
+        assert not any(held)
+        await callers.close()
+
+    asyncio.run(scenario())
+
+
 def test_one_token_leaves_room_for_the_bodies_of_others() -> None:
     limits = Limits(body_bytes=1000, bodies_bytes=1000)
     settings = GatewaySettings(("ipc:///x",), "127.0.0.1:1", tokens=tokens_of("alice", "bob"))
@@ -100,7 +154,7 @@ def test_one_token_leaves_room_for_the_bodies_of_others() -> None:
     callers = Callers(settings, accounts)
     application = Application(callers, Hosts(), {}, limits, accounts.bodies)
     headers = ({"authorization": f"Bearer {name}"} for name in ("alice", "bob"))
-    alice, bob = (application.admit(Request("POST", "/", headers=each)) for each in headers)
+    alice, bob = (application.admit(Request("POST", "/", headers=each), None) for each in headers)
     application.hold(alice, 800)
     with pytest.raises(Refused, match="as many bytes of alice as it may beside others") as refused:
         application.hold(alice, 1)

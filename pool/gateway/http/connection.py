@@ -33,8 +33,8 @@ log = logging.getLogger("pool.gateway")
 class Handler(Protocol):
     """What the requests are for. `caller` is whatever `admit` has returned."""
 
-    def admit(self, request: Request) -> Any:
-        """Before the body is read. Raises `Refused`."""
+    def admit(self, request: Request, size_bytes: int | None) -> Any:
+        """Before the body is read, which has so many bytes; None: it comes in chunks. Raises `Refused`."""
 
     def place(self, caller: Any, size_bytes: int) -> NDArray[np.uint8]:
         """Memory for a body. Does not wait."""
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, head: Head) -> None:
         request, size_bytes = head.request, head.size_bytes
         limits = self._limits
-        self._caller = self._handler.admit(request)
+        self._caller = self._handler.admit(request, size_bytes)
         if size_bytes is not None and size_bytes > limits.body_bytes:
             raise Refused(413, f"the body has {size_bytes} bytes; at most {limits.body_bytes} are taken")
         self._hold(size_bytes or 0)
