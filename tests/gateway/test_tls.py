@@ -2,6 +2,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 import requests
 
 from gateway.running import gateway
+from pool.wire.gateway import GatewayLimits
 from support.pool_process import PoolProcess
+from support.processes import eventually
+
+BEGIN = b"\x16\x03\x01\x02\x00\x01\x00"  # of a ClientHello
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate")
 
@@ -50,3 +55,45 @@ def test_requests_small_and_large_are_answered_over_tls(pool: PoolProcess, certi
             secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert secure.recv(100).startswith(b"HTTP/1.1 404")
         assert session.get(url, verify=chain, timeout=20).status_code == 404
+
+
+def test_who_has_not_ended_his_handshake_counts_as_a_connection(pool: PoolProcess, certificate: Path) -> None:
+    """He may be anybody, and OpenSSL holds for him what he sends."""
+    chain, key = str(certificate / "certificate.pem"), str(certificate / "key.pem")
+    context = ssl.create_default_context(cafile=chain)
+    bounds = GatewayLimits(max_connections=3)
+    with gateway(pool.endpoint, certificate=chain, key=key, limits=bounds) as door, ExitStack() as stack:
+
+        def comes() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=20))
+
+        def is_served() -> bool:
+            """False where it is closed without a word. Who is served stays."""
+            try:
+                secure = stack.enter_context(context.wrap_socket(comes(), server_hostname="localhost"))
+                secure.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                return secure.recv(12) == b"HTTP/1.1 404"
+            except (ssl.SSLEOFError, ConnectionError):
+                return False
+
+        assert is_served()
+        hangs_up, speaks_plainly = comes(), comes()
+        for each in (hangs_up, speaks_plainly):
+            each.send(BEGIN)
+        assert not is_served()
+        hangs_up.close()
+        eventually(is_served)
+        assert not is_served()
+        speaks_plainly.send(b"GET / HTTP/1.1\r\n\r\n" * 40)
+        eventually(is_served)
+        assert not is_served()
+
+
+def test_a_gateway_that_ends_waits_for_no_handshake(pool: PoolProcess, certificate: Path) -> None:
+    chain, key = str(certificate / "certificate.pem"), str(certificate / "key.pem")
+    with ExitStack() as stack:
+        with gateway(pool.endpoint, certificate=chain, key=key) as door:
+            begun = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=20))
+            begun.send(BEGIN)
+            assert requests.get(f"https://localhost:{door.port}/", verify=chain, timeout=20).status_code == 404
+        assert begun.recv(1) == b"", "it was accepted before the other one, and is closed"

@@ -1,7 +1,7 @@
 """One connection: its bytes become requests, one at a time, and their responses bytes.
 
-    HEAD ──► BODY ──► ANSWERS ──► HEAD       a body that came with its head is not waited for
-      └───────┴──► DRAINS ──► CLOSED         refused before its body was read: some of that is read and dropped
+    BEGINS ──► HEAD ──► BODY ──► ANSWERS ──► HEAD    a body that came with its head is not waited for
+                └────────┴──► DRAINS ──► CLOSED      refused before its body was read: some of that is read and dropped
 
 The head is received into a small buffer; a body straight into the memory that its handler has for it.
 """
@@ -22,7 +22,7 @@ from pool.gateway.http.message import Refused, Request, Response
 if TYPE_CHECKING:
     from pool.gateway.http.server import Server
 
-__all__ = ["Connection", "Handler"]
+__all__ = ["Connection", "Handler", "State"]
 
 SMALL_BYTES = 64 << 10  # a response of so many is sent as one piece
 ALIGNED_BYTES = 64  # TensorFlow takes a buffer as it lies where it begins at a multiple
@@ -50,6 +50,7 @@ class Handler(Protocol):
 
 
 class State(enum.Enum):
+    BEGINS = "has not ended its TLS handshake, where there is TLS"
     HEAD = "waits for a request, or reads its head"
     BODY = "reads the body"
     ANSWERS = "a request is with its handler, or its response is being sent"
@@ -59,7 +60,7 @@ class State(enum.Enum):
 
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: "Server") -> None:
-        self.state = State.HEAD
+        self.state = State.BEGINS
         self.deadline: float | None = None
         """When it is ended, unless something comes before."""
         self._server = server
@@ -84,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.state = State.HEAD
         self.deadline = self._now() + self._limits.read_timeout_s
         if not self._server.opened(self):
             self._refuse(Refused(503, "the gateway has as many connections as it may have", 1.0))

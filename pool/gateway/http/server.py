@@ -1,19 +1,30 @@
-"""All connections of one process: their number and their time."""
+"""All connections of one process: their number and their time.
+
+One with TLS counts from when it is accepted, not from the end of its handshake: for who only begins one, OpenSSL holds
+some 400 KiB. asyncio's own server tells of a connection after its handshake. So with TLS this one accepts by itself.
+"""
 
 import asyncio
+import contextlib
+import logging
 import socket
 import ssl
+from collections.abc import Coroutine
+from typing import Any
 
 from pool.gateway.accounts import Sum
-from pool.gateway.http.connection import Connection, Handler
+from pool.gateway.http.connection import Connection, Handler, State
 from pool.gateway.http.limits import Limits
 
 __all__ = ["Server"]
+
+log = logging.getLogger("pool.gateway")
 
 LOOK_S = 0.5  # how late an overdue connection may be ended
 BACKLOG = 1024
 HANDSHAKE_S = 10.0
 GOODBYE_S = 1.0  # which most clients never say
+AGAIN_S = 0.5  # after a connection that could not be accepted, as where there is no descriptor left
 
 
 class Server:
@@ -29,18 +40,18 @@ class Server:
         self._connections: set[Connection] = set()
         self._open = connections or Sum()
         self._listening: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Those that accept, or begin TLS."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Takes the connections of a socket that is bound, which others may share."""
-        self._listening = await self.loop.create_server(
-            lambda: Connection(self),
-            sock=listening,
-            backlog=BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
-            ssl_shutdown_timeout=None if tls is None else GOODBYE_S,
-        )
+        if tls is None:
+            self._listening = await self.loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG)
+        else:
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+            self._begin(self._accept(listening, tls))
         self._look()
 
     async def close(self) -> None:
@@ -48,6 +59,9 @@ class Server:
         self.stops = True
         if self._listening is not None:
             self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in [*self._connections]:
             if connection.is_idle:
                 connection.end()
@@ -67,6 +81,8 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """False where there are too many."""
+        if connection in self._connections:  # since before its handshake
+            return True
         if self.stops or not self._open.take(1, self.limits.connections):
             return False
         self._connections.add(connection)
@@ -79,6 +95,42 @@ class Server:
 
     def has(self, connection: Connection) -> bool:
         return connection in self._connections
+
+    # --- TLS ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(steps)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
+        with listening:
+            while True:
+                try:
+                    accepted, _ = await self.loop.sock_accept(listening)
+                except OSError as error:
+                    log.warning("gateway: cannot accept a connection: %s", error)
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                connection = Connection(self)
+                if self.opened(connection):
+                    self._begin(self._shake_hands(connection, accepted, tls))
+                else:
+                    accepted.close()
+
+    async def _shake_hands(self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext) -> None:
+        try:
+            with contextlib.suppress(OSError):  # it has gone, is too slow, or speaks something else
+                await self.loop.connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=tls,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=GOODBYE_S,
+                )
+        finally:
+            if connection.state is State.BEGINS:
+                self.closed(connection)
 
     def _look(self) -> None:
         now = self.loop.time()
