@@ -28,11 +28,12 @@ from pool.client.following import Following
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer, addresses
 from pool.client.placement import report_of
-from pool.client.questions import records
+from pool.client.questions import check_model, check_timeout, records
 from pool.client.request import JobOptions, Request, SessionOptions, check_in_flight, request_for
 from pool.client.result import JobResult
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
+from pool.client.waits import ANSWERS_S, none_ready, until_one_is_ready
 from pool.endpoint import ENDPOINT_VARIABLE
 from pool.errors import Incompatible, InvalidState, PoolError, PoolUnreachable
 from pool.keys import KeyFile
@@ -372,7 +373,8 @@ class Client(Replicas):
         """
         if self._spread is None:
             return super().is_ready(model)
-        return next(self._until_ready(model, ASK_TIMEOUT_S), None) is None
+        check_model(model)
+        return not none_ready(self._of_each("status", ANSWERS_S), len(self._spread.peers), model)
 
     def models(self) -> "tuple[Model, ...]":
         """What `pool models` shows: each model with its signatures.
@@ -423,10 +425,12 @@ class Client(Replicas):
             return error
 
     def _until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
-        if self._spread is None:
+        spread = self._spread
+        if spread is None:
             return super()._until_ready(model, timeout_s)
-        self._check_open()
-        return self._spread.until_ready(model, timeout_s)
+        check_model(model)
+        check_timeout(timeout_s)
+        return until_one_is_ready(partial(self._of_each, "status"), lambda: len(spread.peers), model, timeout_s)
 
     # --- life ---------------------------------------------------------------------------------------------------
 

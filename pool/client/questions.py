@@ -16,7 +16,7 @@ from pool.wire.codec import Plain
 if TYPE_CHECKING:
     from pool.wire.records import Changes, JobHistory, LogLines, Metrics, Model, Recent, Restarted, SlotHistory, Status
 
-__all__ = ["TIMEOUT_S", "OnWait", "Questions", "plain", "records"]
+__all__ = ["TIMEOUT_S", "OnWait", "Questions", "check_model", "check_timeout", "plain", "records"]
 
 TIMEOUT_S = 1800.0  # of whoever waits for models that are loaded: as `--timeout`
 
@@ -56,7 +56,7 @@ class Questions(ABC):
 
         Raises `ModelNotFound` for a model that the pool does not have.
         """
-        _check_model(model)
+        check_model(model)
         return not not_ready(self.status(), model)
 
     def wait_ready(
@@ -83,12 +83,12 @@ class Questions(ABC):
             time.sleep(LOOK_S)
 
     def _until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
-        _check_model(model)
-        _check_timeout(timeout_s)
+        check_model(model)
+        check_timeout(timeout_s)
         return until_ready(self._status, self._is_gone, model, timeout_s)
 
     def _until_updated(self, timeout_s: float) -> Iterator[str]:
-        _check_timeout(timeout_s)
+        check_timeout(timeout_s)
         return until_updated(self._status, timeout_s)
 
     def _status(self, within_s: float) -> "Status":
@@ -184,7 +184,7 @@ class Questions(ABC):
         the pool drops it and serves what it served before: `WorkerLost`. If only a further copy of a new model cannot
         be loaded, the others serve, and `status().unloadable` says why.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         if "name" in keys:
             raise TypeError("a model's name is the first argument")
         where = _text("path", os.fspath(path))
@@ -235,12 +235,12 @@ def _text(name: str, value: str) -> str:
     return value
 
 
-def _check_model(model: str | None) -> None:
+def check_model(model: str | None) -> None:
     if model is not None:
         check_name("a model's name", model)
 
 
-def _check_timeout(timeout: float) -> None:
+def check_timeout(timeout: float) -> None:
     if not 0 <= timeout < math.inf:
         raise ValueError(f"timeout is {timeout}; give seconds")
 

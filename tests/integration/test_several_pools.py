@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -433,6 +434,39 @@ def test_what_is_about_one_pool_is_asked_of_that_pool(pools: list[PoolProcess]) 
         client.wait_ready("slow", 10)
     with pytest.raises(errors.InvalidState):
         client.run("whose", row(0))
+
+
+class Waited(Exception):
+    """By who is told that he waits."""
+
+
+def leave(why: str) -> None:
+    raise Waited(why)
+
+
+def test_a_model_that_no_pool_can_load_is_not_waited_for() -> None:
+    bad = MODEL.format("bad", "cannot-load", "")
+    with started(models(1, bad), models(2, bad), models(3)) as pools:
+        with Client(endpoints(pools)) as client:
+            assert client.is_ready("bad") is False
+            with pytest.raises(errors.ModelNotFound, match=r"bad could not be loaded in slot 0: .*no model 'bad'"):
+                client.wait_ready("bad", on_wait=leave)
+            with pytest.raises(errors.ModelNotFound, match="no model 'nobody' in the 3 pools"):
+                client.wait_ready("nobody", on_wait=leave)
+            with pytest.raises(ValueError, match="timeout is nan"):
+                client.wait_ready("bad", float("nan"))
+
+        async def wait() -> None:
+            async with AsyncClient(endpoints(pools)) as client:
+                await client.wait_ready("bad", on_wait=leave)
+
+        with pytest.raises(errors.ModelNotFound, match="bad could not be loaded"):
+            asyncio.run(wait())
+        pools[1].running.kill()
+        with Client(endpoints(pools)) as client:
+            for model in ("bad", "nobody"):
+                with pytest.raises(Waited, match=re.escape(pools[1].endpoint)):  # it may load it when it comes back
+                    client.wait_ready(model, on_wait=leave)
 
 
 def test_a_new_client_asks_all_pools_that_come(tmp_path: Path) -> None:

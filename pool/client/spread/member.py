@@ -21,7 +21,7 @@ from pool.wire.timeline import Timeline
 if TYPE_CHECKING:
     from pool.client.spread.spread import Spread
 
-__all__ = ["SILENT_S", "Member", "offers_of"]
+__all__ = ["SILENT_S", "Member"]
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
@@ -182,14 +182,14 @@ class Member:
         if self.connection is not None:
             self.connection.forget(asked.about)
         outcome: Any = asked.outcome
-        offers = None if outcome is None or isinstance(outcome, PoolError) else offers_of(outcome[0])
+        offers = None if outcome is None or isinstance(outcome, PoolError) else _offers_of(outcome[0])
         if offers is None:
             self._asks_from = now + AGAIN_S
             return None
         return offers, asked.models
 
 
-def offers_of(answer: bytes) -> Offers | None:
+def _offers_of(answer: bytes) -> Offers | None:
     """None if it can't be read."""
     try:
         return unpack(Offers, answer, OFFERS_BYTES)

@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pool.client.connection import Connection
@@ -28,16 +28,15 @@ from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.shared_memory import Piece, SharedMemory
 from pool.client.spread.choice import Choice, Pool, PoolState
-from pool.client.spread.member import SILENT_S, Member, offers_of
+from pool.client.spread.member import SILENT_S, Member
 from pool.client.spread.survey import Survey
 from pool.client.wait import Wait
-from pool.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, PoolError, PoolUnreachable
+from pool.errors import InvalidInput, ModelNotFound, Overloaded, PoolError, PoolUnreachable
 from pool.wire.session_runs import SESSION_SIGNATURES
 
 __all__ = ["Spread"]
 
 JOIN_S = 2.0
-ASK_S = 5.0  # for the answer of a pool that is connected
 STATE = "keeps its state there, so no other pool takes its jobs"
 RENEWAL_S = 0.005  # the thread makes another connection for one that has ended
 MOST_TRIED = 1  # a job that finds no room is tried at one other pool
@@ -129,23 +128,6 @@ class Spread:
         with self.lock:
             told = [pool.offers or {} for pool in self._choice.pools.values() if pool.state is PoolState.SERVING]
         return sum(offers[model].slots for offers in told if model in offers)
-
-    def until_ready(self, model: str | None, timeout_s: float) -> Iterator[str]:
-        """As `Client.wait_ready`: until one of the pools can serve."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            answers = [offers_of(each) for each in self.answers("offers", ASK_S).values() if isinstance(each, bytes)]
-            told = [found.models for found in answers if found is not None]
-            if any(offer.slots for each in told for name, offer in each.items() if model in (None, name)):
-                return
-            if len(told) == len(self.peers) and not any(model is None or model in each for each in told):
-                raise self._nowhere(Request(model or ""))
-            why = str(self._unreachable())
-            if told:
-                why = f"{len(told)} of {len(self.peers)} pools answer, and none can run {model or 'a model'} yet"
-            if time.monotonic() >= deadline:
-                raise DeadlineExceeded(f"after {timeout_s:g} s: {why}")
-            yield why
 
     def answers(self, what: str, within_s: float) -> dict[str, bytes | PoolError]:
         """What each pool answers, by its key; of one that gives no answer, the error. Asks all at once.
