@@ -354,8 +354,7 @@ class Front:
         """
         message, entrant, uid = envelope.message, None, None
         if type(message) is not wire.Open:  # the pool has forgotten it, and as whom it came
-            is_ours = envelope.instance == self._instance
-            if not is_ours:
+            if envelope.instance != self._instance:
                 raise BadFrame(OTHER_INSTANCE)
             if type(message) is not wire.Close:
                 self._say_to(address, wire.Farewell("it was forgotten", unread=False))

@@ -64,7 +64,12 @@ MUTANTS: Mapping[str, Mutant] = {
     "count of fields": Mutant(CODEC, "if len(elements) != len(converters):", "if len(elements) < len(converters):"),
     "count of frames": Mutant("serve/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
     "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
-    "the instance": Mutant(FRONT, "if envelope.instance != self._instance:"),
+    "the instance": Mutant(
+        FRONT,
+        "if envelope.instance != self._instance:\n"
+        "                raise BadFrame(OTHER_INSTANCE)\n            if type(message) is wire.Submit:",
+        "if type(message) is wire.Submit:",
+    ),
     "the end of a job's first frame": Mutant(HOT, "if position != len(first):"),
     "flags of a job": Mutant(JOBS, "if flags > (_IN_DOUBT | _HAS_SPACE | _REGISTERS):"),
     # --- calls
