@@ -29,7 +29,8 @@ from pool.serve import gate
 from pool.serve.calls import Call, inputs_of
 from pool.serve.clients import LOOK_S, Address, Client, Clients
 from pool.serve.connections import Connections
-from pool.serve.inbox import MOST_FRAMES, Inbox
+from pool.serve.endpoints import Endpoint
+from pool.serve.inbox import MOST_FRAMES
 from pool.serve.memory_listener import MemoryListener
 from pool.serve.outbox import RETRY_S, Outboxes
 from pool.serve.payload import VIEW_BYTES, Payload
@@ -37,7 +38,7 @@ from pool.serve.pipes import Pipes
 from pool.serve.questions import MOST_WAITING, Question, Questions
 from pool.serve.refusals import count
 from pool.serve.repeats import Repeats
-from pool.serve.routes import is_given, new_router
+from pool.serve.routes import is_given
 from pool.serve.rows import Inputs, Whole
 from pool.serve.shared_memory import SharedMemory
 from pool.serve.standing import Standing, Standings
@@ -58,10 +59,6 @@ __all__ = ["Arrival", "Asked", "Front", "Question"]
 log = logging.getLogger("pool.front")
 
 CLIENT_HEADER_BYTES = 64 << 10  # a few names and numbers
-# Messages. What libzmq has read of a client waits in this process on nobody's books, and outlives its connection.
-RECEIVE_HIGH_WATER_MARK = 64
-# Messages, however small. `Pipes` counts their bytes.
-SEND_HIGH_WATER_MARK = 64
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
 FLUSH_S = 1.0  # how long `close` waits for those who read their last answers slowly …
 STALL_S = 0.25  # … as long as somebody takes one now and then
@@ -69,10 +66,6 @@ COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones
 SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
 PART_S = 0.5  # for the clients' last words: one that runs answers in milliseconds
 PART_LOOK_S = 0.02  # how often the pipes of slow readers are tried meanwhile
-TCP_SHARE = 1.5  # of the reserve of descriptors: what strangers may take ends while there are some for this machine
-HANDSHAKE_MS = 2000  # for a handshake over TCP: a few round trips
-LOCAL_THREAD, TCP_THREAD = 0, 1  # of libzmq: what strangers have it do keeps nobody on this machine waiting
-LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 OTHER_INSTANCE = "this message is for another instance of the pool, which has ended"
 IMPERSONATES = "a client that comes as another one and has no right to"
 LETTER_JOBS = 256  # of one client in one message: a header of some 20 KiB
@@ -115,12 +108,7 @@ class Front:
         self._instance = instance
         self._opened = opened
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
-        self.inboxes: list[Inbox] = []
-        self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
-        self.gates: list[gate.Gate] = []
-        self._local: list[bool] = []
-        self._zaps: list[Zap | None] = []  # of the inboxes whose clients have keys
-        self._connections: Connections | None = None  # over TCP
+        self.endpoints: list[Endpoint] = []
         self._standings = standings or Standings()
         self._clients = Clients(SILENCE_S, opened)
         self._shared_memory = shared_memory
@@ -167,7 +155,7 @@ class Front:
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone until it is opened to a group: its members, too, may submit and
         ask, not stop the pool. The caller holds the lock, so a file there is stale."""
-        self._bind(gate.local(path), f"ipc://{path}", local=True)
+        self._listen(gate.local(path), f"ipc://{path}")
 
     def lend(self, path: Path) -> None:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
@@ -182,36 +170,15 @@ class Front:
             listener, bound = gate.over_tcp(endpoint)
         except OSError as error:
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
-        self._connections = connections
-        self._bind(listener, bound, local=False, zap=zap)
+        self._listen(listener, bound, connections, zap)
         whom = "every user of this machine" if zap is None else "those whose keys may enter"
         log.info("listening at %s too, for %s", bound, whom, extra=about("listening", endpoint=bound))
 
-    def _bind(self, listener: socket.socket, endpoint: str, local: bool, zap: Zap | None = None) -> None:
-        router = new_router(self._context, LOCAL_THREAD if local else TCP_THREAD)
-        if zap is not None:
-            zap.guard(router)
-        router.linger = LINGER_MS
-        router.sndhwm, router.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
-        # Of one frame. Nothing in libzmq bounds a message of many: it holds all until the last one has come, whatever
-        # the high-water mark. Measured: 150 MiB in frames of 4 KiB, and no last one, took 300 MiB in half a second.
-        # `Inbox` never sees them. Over TCP `Connections` ends them; who may use the Unix socket can fill the memory.
-        router.maxmsgsize = self._opened.credit_bytes + (1 << 20)
-        if not local:
-            router.heartbeat_ivl, router.heartbeat_timeout = 5_000, 15_000
-            router.handshake_ivl = HANDSHAKE_MS
-            router.ipv6 = True
-        try:
-            share, connections = (1.0, None) if local else (TCP_SHARE, self._connections)
-            self.gates.append(gate.Gate(router, listener, endpoint, self.refused, share, connections))
-        except OSError as error:
-            router.close()
-            listener.close()
-            raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
-        self.sockets.append(router)
-        self.inboxes.append(Inbox(router))
-        self._local.append(local)
-        self._zaps.append(zap)
+    def _listen(
+        self, listener: socket.socket, name: str, connections: Connections | None = None, zap: Zap | None = None
+    ) -> None:
+        most_bytes = self._opened.credit_bytes + (1 << 20)
+        self.endpoints.append(Endpoint(self._context, listener, name, self.refused, most_bytes, connections, zap))
 
     @property
     def unread_bytes(self) -> int:
@@ -249,15 +216,15 @@ class Front:
         now = time.monotonic()
         ends = now + PART_S
         poller = zmq.Poller()
-        for inbox in self.inboxes:
-            poller.register(inbox.socket, zmq.POLLIN)
+        for endpoint in self.endpoints:
+            poller.register(endpoint.socket, zmq.POLLIN)
         while waiting and now < ends:
             ready = dict(poller.poll(int(min(PART_LOOK_S, ends - now) * 1000) + 1))
             heard = [
                 self.heard((index, route), frames, now)
-                for index, inbox in enumerate(self.inboxes)
-                if inbox.socket in ready
-                for route, frames in inbox.turn()
+                for index, endpoint in enumerate(self.endpoints)
+                if endpoint.socket in ready
+                for route, frames in endpoint.inbox.turn()
             ]
             now = time.monotonic()
             gone = {each.client for each in (*heard, *self.tend(now)) if isinstance(each, ClientGone)}
@@ -275,10 +242,8 @@ class Front:
             now = time.monotonic()
         for name in self._outboxes.clients():
             self._outboxes.forget(name)
-        for each in self.gates:
-            each.close()
-        for inbox in self.inboxes:
-            inbox.socket.close()
+        for endpoint in self.endpoints:
+            endpoint.close()
         if self._memory_listener is not None:
             self._memory_listener.close()
         self._shared_memory.close()
@@ -304,9 +269,9 @@ class Front:
             self._turn.soon()
 
     def heard(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Arrival | Event | None:
-        """What the core is to be told of a message of an inbox: mostly that a job arrived; None: nothing.
+        """What the core is to be told of a message of an endpoint: mostly that a job arrived; None: nothing.
 
-        `address`: the index of the inbox, and the routing id. Questions wait for `next_question`.
+        `address`: the index of the endpoint, and the routing id. Questions wait for `next_question`.
         """
         client = self._clients.at.get(address)
         try:
@@ -314,9 +279,7 @@ class Front:
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
-            if self._connections is not None and not self._local[address[0]] and not self._connections.heard(frames):
-                self.gates[address[0]].hear()  # the news of it may not have been read yet
-                self._connections.heard(frames)
+            self.endpoints[address[0]].heard(frames)
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
             if client is None:
@@ -352,17 +315,14 @@ class Front:
 
         Raises `BadFrame` for a key that may not enter any more.
         """
-        message, entrant, uid = envelope.message, None, None
+        message = envelope.message
         if type(message) is not wire.Open:  # the pool has forgotten it, and as whom it came
             if envelope.instance != self._instance:
                 raise BadFrame(OTHER_INSTANCE)
             if type(message) is not wire.Close:
                 self._say_to(address, wire.Farewell("it was forgotten", unread=False))
             return None
-        if self._local[address[0]]:
-            uid = gate.uid_of(frame)
-        elif (zap := self._zaps[address[0]]) is not None and (entrant := zap.entrant(frame)) is None:
-            raise BadFrame("the key of this connection may not enter any more")
+        entrant, uid = self.endpoints[address[0]].speaker(frame)
         name = message.impersonates
         if name and NAME.fullmatch(name) is None:
             raise BadFrame(f"{name!r:.80} is no client's name")
@@ -523,10 +483,10 @@ class Front:
         """To somebody who is no client: nothing is kept for him."""
         index, route = address
         with contextlib.suppress(zmq.ZMQError):
-            send_frames(self.inboxes[index].socket, [route, *encode(message, self._instance)])
+            send_frames(self.endpoints[index].socket, [route, *encode(message, self._instance)])
 
     def _is_local(self, client: Client) -> bool:
-        return self._local[client.address[0]]
+        return self.endpoints[client.address[0]].is_local
 
     def _drop(self, client: Client, error: Exception, doing: str) -> None:
         """The pool's own mistake with one client ends that client: what is known of it may not be right any more."""
@@ -651,7 +611,7 @@ class Front:
             return True
         index, route = client.address
         try:
-            return self._pipes.send(name, self.inboxes[index].socket, route, frames)
+            return self._pipes.send(name, self.endpoints[index].socket, route, frames)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise

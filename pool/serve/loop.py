@@ -95,7 +95,7 @@ class Way:
     def hear_clients(self, index: int) -> None:
         """At most a turn's messages of one of the clients' sockets; there may be more."""
         front, now = self.front, self._clock()
-        for route, frames in front.inboxes[index].turn():
+        for route, frames in front.endpoints[index].inbox.turn():
             heard = front.heard((index, route), frames, now)
             if type(heard) is tuple:
                 self.arrived(*heard, now)

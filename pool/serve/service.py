@@ -293,9 +293,9 @@ class Service:
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None, finishes: bool) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
-        Gates([*self._front.gates, self._back.gate], loop)
-        for index, socket in enumerate(self._front.sockets):
-            loop.register(socket, partial(self._tell.hear_clients, index))
+        Gates([*(each.gate for each in self._front.endpoints), self._back.gate], loop)
+        for index, endpoint in enumerate(self._front.endpoints):
+            loop.register(endpoint.socket, partial(self._tell.hear_clients, index))
         loop.register(self._back.socket, self._tell.hear_workers)
         if self._zap is not None:
             loop.register(self._zap.socket, self._zap.turn)

@@ -63,7 +63,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "type of a field": Mutant(CODEC, "if type(raw) is not kind:"),
     "count of fields": Mutant(CODEC, "if len(elements) != len(converters):", "if len(elements) < len(converters):"),
     "count of frames": Mutant("serve/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
-    "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
+    "size of a frame": Mutant("serve/endpoints.py", "router.maxmsgsize = most_bytes", "pass"),
     "the instance": Mutant(
         FRONT,
         "if envelope.instance != self._instance:\n"

@@ -112,7 +112,7 @@ def front(context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> Iterator[F
 class Peer:
     def __init__(self, front: Front, connect: Connect) -> None:
         self._front = front
-        self.dealer = connect(address(front.sockets[0]))
+        self.dealer = connect(address(front.endpoints[0].socket))
         assert self.say(wire.Open("a test"), instance=NO_INSTANCE) == []
         opened = self.hear()
         assert isinstance(opened, wire.Opened)
@@ -120,8 +120,8 @@ class Peer:
 
     def say(self, message: Message | Asked, *payload: bytes, instance: bytes = INSTANCE) -> list[Event]:
         self.dealer.send_multipart(framed(message, instance, payload))
-        assert self._front.sockets[0].poll(5000)
-        return list(self._front.receive(self._front.sockets[0], 100.0))
+        assert self._front.endpoints[0].socket.poll(5000)
+        return list(self._front.receive(self._front.endpoints[0].socket, 100.0))
 
     def ask(self, what: str) -> Question:
         assert self.say(wire.Ask(5, what, "")) == []

@@ -18,7 +18,8 @@ from pool.core.events import ClientGone, Event, JobCancelled
 from pool.serve import front as clients_front
 from pool.serve import front as front_module
 from pool.serve.clients import LOOK_S
-from pool.serve.front import LETTER_BYTES, LETTER_JOBS, PART_S, RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
+from pool.serve.endpoints import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK
+from pool.serve.front import LETTER_BYTES, LETTER_JOBS, PART_S, SILENCE_S
 from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.serve.outbox import RETRY_S
 from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
@@ -75,7 +76,7 @@ def connect(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Soc
     dealer.linger = 0
     dealer.rcvtimeo = 5000
     dealer.rcvhwm = 1  # what is not read stays at the pool's side
-    dealer.connect(address(front.sockets[0]))
+    dealer.connect(address(front.endpoints[0].socket))
     dealer.send_multipart(encode(wire.Open("a test"), NO_INSTANCE))
     return dealer
 
@@ -83,8 +84,8 @@ def connect(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Soc
 def job_of(front: Front, now: float) -> JobArrived:
     """The next job that arrives; earlier messages are handled on the way."""
     for _ in range(100):
-        front.sockets[0].poll(5000)
-        for event in front.receive(front.sockets[0], now):
+        front.endpoints[0].socket.poll(5000)
+        for event in front.receive(front.endpoints[0].socket, now):
             assert isinstance(event, JobArrived)
             return event
     raise AssertionError("no job came")
@@ -148,8 +149,8 @@ def test_a_silent_client_is_gone_and_told_so_and_one_that_pings_is_not(
         submit(front, alive, now=100.0)
         assert tend_until(front, 100.0, 99.0 + SILENCE_S) == []
         alive.send_multipart(encode(wire.Ping(), INSTANCE))
-        front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=99.0 + SILENCE_S)) == []
+        front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now=99.0 + SILENCE_S)) == []
         assert tend_until(front, 99.0 + SILENCE_S, 101.0 + SILENCE_S) == [ClientGone(gone)]
         told = heard_by(silent)
         assert isinstance(told, wire.Farewell)
@@ -184,8 +185,8 @@ def test_the_calls_of_a_client_go_with_it_and_it_is_told_to_register_anew(
         assert ClientGone(client) in tend_until(front, 1.0, 3.0 + SILENCE_S)
         assert front.call_bytes == 0
         dealer.send_multipart(numbers.said(submission(2), [b"table"], INSTANCE))
-        front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=100.0)) == []
+        front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now=100.0)) == []
         assert heard_by(dealer) == wire.Unregistered(2)
         assert heard_by(dealer) == wire.Released(2)
         submit(front, dealer, now=100.0, job=2)
@@ -199,8 +200,8 @@ def test_a_pool_that_was_frozen_does_not_take_its_clients_for_silent(
         tended(front, 100.0)
         dealer.send_multipart(encode(wire.Ping(), INSTANCE))  # into the frozen pool
         assert tended(front, 4000.0) == []
-        assert front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=4000.0)) == []
+        assert front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now=4000.0)) == []
         assert tend_until(front, 4000.0, 4000.0 + SILENCE_S) == []
         assert tend_until(front, 4000.0 + SILENCE_S, 4001.0 + SILENCE_S) == [ClientGone(client)]
         assert due(front, 0.0) == math.inf
@@ -217,8 +218,8 @@ def test_whatever_gives_the_front_something_to_do_asks_for_its_turn(
         tended(front, now)
         turn.clear()
         dealer.send_multipart(encode(message, INSTANCE))
-        assert front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now)) == []
+        assert front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now)) == []
 
     with connect(front, context) as dealer:
         poison = bytes(5 * STEP_BYTES)
@@ -264,7 +265,7 @@ def test_a_client_that_went_away_is_noticed_when_it_is_answered(
         if gone:
             assert gone == [ClientGone(client)]
             return
-        front.sockets[0].poll(10)
+        front.endpoints[0].socket.poll(10)
     raise AssertionError("its end was not noticed")
 
 
@@ -378,8 +379,8 @@ def test_a_chunk_takes_one_number_and_its_memory_is_its_clients_again_with_the_u
         assert job_of(front, now=1.0).weight == 3
         submit(front, dealer, now=1.0, job=2)
         dealer.send_multipart(encode(wire.Cancel(1, member=True), INSTANCE))
-        front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=1.0)) == [JobCancelled(client, 1, member=True)]
+        front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now=1.0)) == [JobCancelled(client, 1, member=True)]
         front.unpacked(UnpackChunk(client, 1, Unpacking.CANCELLED, False, "why"))
         assert heard_by(dealer) == wire.Unpack(1, Unpacking.CANCELLED, False, "why")
         assert heard_by(dealer) == wire.Released(1)
@@ -395,7 +396,7 @@ def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
     with context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
         dealer.sndhwm = 1
-        dealer.connect(address(front.sockets[0]))
+        dealer.connect(address(front.endpoints[0].socket))
         number = 0
         while dealer.poll(200, zmq.POLLOUT):
             dealer.send_multipart([b"", b"", bytes(1 << 20)])
@@ -462,7 +463,7 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
     # On a busy machine the reader may not run for longer than a pool that ends would wait for it.
     monkeypatch.setattr("pool.serve.front.FLUSH_S", 30.0)
     monkeypatch.setattr("pool.serve.front.STALL_S", 30.0)
-    front.sockets[0].linger = 30_000
+    front.endpoints[0].socket.linger = 30_000
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
         sent = 0
@@ -560,12 +561,12 @@ def test_empty_frames_are_not_free(front: Front, context: "zmq.Context[zmq.Socke
 def test_frames_of_no_client_are_counted(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with context.socket(zmq.DEALER) as dealer:
         dealer.linger = 500
-        dealer.connect(address(front.sockets[0]))
+        dealer.connect(address(front.endpoints[0].socket))
         for junk in ([b""], [b"", b""], [b"x" * 14, b""], [b"TFWP"]):
             dealer.send_multipart(junk)
         while sum(front.refused.values()) < 4:
-            assert front.sockets[0].poll(5000)
-            assert list(front.receive(front.sockets[0], now=1.0)) == []
+            assert front.endpoints[0].socket.poll(5000)
+            assert list(front.receive(front.endpoints[0].socket, now=1.0)) == []
 
 
 # --- jobs
@@ -708,8 +709,8 @@ def test_a_question_says_what_it_is_about(front: Front, context: "zmq.Context[zm
     with connect(front, context) as dealer:
         dealer.send_multipart(encode(wire.Ask(5, "explain", "41"), INSTANCE))
         while (question := front.next_question()) is None:
-            assert front.sockets[0].poll(5000)
-            assert list(front.receive(front.sockets[0], now=1.0)) == []
+            assert front.endpoints[0].socket.poll(5000)
+            assert list(front.receive(front.endpoints[0].socket, now=1.0)) == []
         assert (question.what, question.about, question.standing.may) == ("explain", "41", RIGHTS)
 
 
@@ -724,8 +725,8 @@ def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
         now = 1.0
         while len(refused) < 4 * MOST_WAITING:  # answered at once, before any of the others
             now += RETRY_S
-            front.sockets[0].poll(10)
-            assert list(front.receive(front.sockets[0], now)) == []
+            front.endpoints[0].socket.poll(10)
+            assert list(front.receive(front.endpoints[0].socket, now)) == []
             assert tended(front, now) == []  # what found no room at once is sent
             while flood.poll(1):
                 frames = flood.recv_multipart()
@@ -735,8 +736,8 @@ def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
             f"{MOST_WAITING} questions of this client already wait for answers"
         }
         polite.send_multipart(encode(wire.Ask(1, "status", ""), INSTANCE))
-        front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=1.0)) == []
+        front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now=1.0)) == []
         assert due(front, 1.0) == 1.0, "the loop does not sleep on them"
         first, second = front.next_question(), front.next_question()
         assert first is not None
@@ -776,8 +777,8 @@ def test_a_job_that_looks_like_a_quarantined_one_is_compared_while_others_arrive
         dealer.send_multipart(encode(wire.Cancel(4), INSTANCE))
         came: list[Event] = []
         while not came:
-            front.sockets[0].poll(5000)
-            came += front.receive(front.sockets[0], now=5.0)
+            front.endpoints[0].socket.poll(5000)
+            came += front.receive(front.endpoints[0].socket, now=5.0)
         assert came == [JobCancelled(poison.client, 4)]
         assert due(front, 5.0) == 5.0, "the loop does not sleep on them"
         send(polite, 1, octets[:9])
@@ -803,8 +804,8 @@ def test_other_terms_are_told_with_the_next_message_and_once(
 ) -> None:
     def ask(dealer: "zmq.Socket[bytes]", message: Message, instance: bytes = INSTANCE) -> Message:
         dealer.send_multipart(encode(message, instance))
-        front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=100.0)) == []
+        front.endpoints[0].socket.poll(5000)
+        assert list(front.receive(front.endpoints[0].socket, now=100.0)) == []
         frames = dealer.recv_multipart()
         return decode(wire.CLIENT_MESSAGES, frames).message
 

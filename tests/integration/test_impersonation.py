@@ -53,7 +53,7 @@ class Peer:
         self.front = front
         self.dealer = front._context.socket(zmq.DEALER)
         self.dealer.linger, self.dealer.rcvtimeo = 0, 5000
-        self.dealer.connect(address(front.sockets[0]))
+        self.dealer.connect(address(front.endpoints[0].socket))
 
     def __enter__(self) -> "Peer":
         return self
@@ -72,8 +72,8 @@ class Peer:
 
     def send(self, frames: list[bytes], now: float) -> list[object]:
         self.dealer.send_multipart(frames)
-        assert self.front.sockets[0].poll(5000)
-        return list(self.front.receive(self.front.sockets[0], now))
+        assert self.front.endpoints[0].socket.poll(5000)
+        return list(self.front.receive(self.front.endpoints[0].socket, now))
 
     def open(self, impersonates: str = "") -> Message:
         assert self.tell(wire.Open("a test", impersonates), NO_INSTANCE) == []

@@ -64,7 +64,7 @@ class Pool:
         """Everything that comes, until nothing has for a while; what comes first is awaited longer."""
         found: list[Event] = []
         poller = zmq.Poller()
-        poller.register(self.front.sockets[0], zmq.POLLIN)
+        poller.register(self.front.endpoints[0].socket, zmq.POLLIN)
         for fd in self.front.fds():
             poller.register(fd, zmq.POLLIN)
         wait_s = first_s
@@ -103,7 +103,7 @@ class Client:
         self.pool = pool
         self.dealer = context.socket(zmq.DEALER)
         self.dealer.linger = 0
-        self.dealer.connect(address(pool.front.sockets[0]))
+        self.dealer.connect(address(pool.front.endpoints[0].socket))
         self.dealer.send_multipart(encode(wire.Open("a test"), NO_INSTANCE))
         pool.turn()
         (opened,) = self.heard()

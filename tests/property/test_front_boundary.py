@@ -258,7 +258,7 @@ class House:
     def say(self, frames: list[bytes]) -> None:
         """As the loop does when something came."""
         self.dealer.send_multipart(frames)
-        assert self.front.sockets[0].poll(5000)
+        assert self.front.endpoints[0].socket.poll(5000)
         self.hear()
 
     def hear(self) -> None:

@@ -94,8 +94,8 @@ def _as_value(heard: Any) -> Heard:
 class HeardFront(Front):
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Any]:
         """As `Way.hear_clients` does."""
-        index = self.sockets.index(socket)
-        for route, frames in self.inboxes[index].turn():
+        index = [each.socket for each in self.endpoints].index(socket)
+        for route, frames in self.endpoints[index].inbox.turn():
             if (heard := self.heard((index, route), frames, now)) is not None:
                 yield _as_value(heard)
                 if isinstance(heard, ClientGone):
