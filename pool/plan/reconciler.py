@@ -261,14 +261,17 @@ class Reconciler:
             self._stuck = self._world if self.plan is plan else None
 
     def _take_up(self) -> None:
-        """Jobs get what is pending; where that cannot be, what it was before."""
-        if (failure := nowhere(self.plan, self._is_lost)) is not None:
-            self._failed(failure, self._good)
+        """Jobs get what is pending; where that cannot be, what it was before.
+
+        A lost device says nothing of a version that is only there: its model stays as it is until the device is back.
+        """
+        pending, absent = set(self.plan.pending), nowhere(self.plan, self._is_lost)
+        models = set(map(model_of, pending)) - set(map(model_of, absent))
+        if not models:
             return
-        up = replace(self._world, up=frozenset(self.plan.given.names))
+        up = replace(self._world, up=frozenset(self.plan.given.names) - absent)
         if not self._run_by_first(up, replace(up, failovers=())):
-            pending = {model_of(name) for name in self.plan.pending}
-            self._failed(Failure("there is no room for it", pending), self._good)
+            self._failed(Failure("there is no room for it", models), self._good)
 
     def status(self) -> dict[str, object]:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""
