@@ -11,7 +11,7 @@ from pool.plan.world import Failure
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
 
-__all__ = ["copy_left_out", "failure_of", "nowhere", "unloadable"]
+__all__ = ["copy_left_out", "failure_of", "nowhere", "unloadable", "unready"]
 
 UNLOADED = "a worker could not load it"
 
@@ -73,6 +73,14 @@ def unloadable(slot: int, death: Death, welcome: Welcome, plan: Plan) -> Failure
     if not any({*share.models} - ({told.name} if each == slot else set()) for each, share in enumerate(plan.shares)):
         return None
     return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: _why(death.text, told.name)}})
+
+
+def unready(death: Death, plan: Plan) -> Failure | None:
+    """Of a slot that has its settings, and no turn: what no job gets yet, if its worker could not load that."""
+    model = next((each for each in plan.models if each.name == death.blamed and each.name in plan.pending), None)
+    if model is None or death.restartable:
+        return None
+    return Failure(UNLOADED, _models({model.name}), _served(plan, [model.path]))
 
 
 def copy_left_out(refused: Refused, plan: Plan, before: Collection[str], serving: Collection[str]) -> Failure | None:

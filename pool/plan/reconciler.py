@@ -22,7 +22,7 @@ from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
 from pool.plan.crashes import Crashes
-from pool.plan.failures import copy_left_out, failure_of, nowhere, unloadable
+from pool.plan.failures import copy_left_out, failure_of, nowhere, unloadable, unready
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.requests import NO_FILE, RELOAD, Answer, Granted, Outcome, Requests, Source, request_of
@@ -144,12 +144,14 @@ class Reconciler:
     def died(self, slot: int, incarnation: int, death: Death) -> Death:
         """A worker is gone. Comes before the core hears of it, so that jobs of the slot's other models wait for them.
 
-        Where it could not load a model, and its slot has not served yet, the slot starts without that one. The core is
-        to hear of the death that is returned.
+        Where it could not load a model, and its slot has not served yet, the slot starts without that one. Where no job
+        gets that one yet, it is given up: the slot's device was away at its turn. The core is to hear of the death that
+        is returned.
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to
-        if here is None or slot not in self._starting:
+        starts = slot in self._starting
+        if here is None or not (starts or self.plan.pending):
             return death
         kill = here.worker.killed_for
         hung = kill is not None and kill.cause is KilledFor.SLOW and here not in self._fleet.replacements.requests
@@ -158,6 +160,11 @@ class Reconciler:
         if self._fleet.stopping or slot in asked or slot in self._rollout.again:
             return death
         judged = self._crashes.judge(slot, death, here.worker.end(death), self._machine.policy.restart_intensity + 1)
+        if not starts:
+            if (failure := unready(judged, self.plan)) is None:
+                return death
+            self._failed(failure, self._good)
+            return judged
         if (failure := unloadable(slot, judged, self.welcome(slot), self.plan)) is None:
             return death
         if failure.unloadable and self.plan.settings.pool.ready == "strict" and not self.has_served:
