@@ -91,13 +91,15 @@ class _Line:
         self._delay_s = max(asked_s, min(grown_s, LONGEST_RETRY_S)) * jitter
         self._widen_at = now + self._delay_s
 
-    def ended(self, job: Job) -> None:
-        """Wherever it was."""
+    def ended(self, job: Job) -> bool:
+        """Wherever it was. Whether it was here, not in the pool."""
         number = job.number
-        if all(jobs.pop(number, None) is None for jobs in (self._refused, self._new, self._aside)):
-            self._in_pool -= 1
-            self._in_vain = 0
-            self._window += 1 / max(1.0, self._window)
+        if any(jobs.pop(number, None) is not None for jobs in (self._refused, self._new, self._aside)):
+            return True
+        self._in_pool -= 1
+        self._in_vain = 0
+        self._window += 1 / max(1.0, self._window)
+        return False
 
 
 class Backpressure:
@@ -152,11 +154,10 @@ class Backpressure:
         self.lines[job.request.model].refused(job, retry_after_s, now, 1.0 + 0.5 * self._chance())
 
     def ended(self, job: Job) -> None:
-        """A job that was added has its answer, is cancelled or late."""
-        if job.refusals and job.sent_at is None:
-            self.refused_bytes -= job.size_bytes
+        """A job that was added has its answer, is cancelled or late, or goes to another pool."""
         line = self.lines[job.request.model]
-        line.ended(job)
+        if line.ended(job) and job.refusals:
+            self.refused_bytes -= job.size_bytes
         job.in_line = False
         if not line:
             del self.lines[job.request.model]

@@ -378,7 +378,8 @@ class Dispatch:
             return
         self.window.answered(job.place)
         in_pool = job.sent_at is not None and self._opened is not None
-        if job.at is not None and in_pool and not job.refusals:
+        waits = job.refusals and isinstance(error, Overloaded)  # for room here, as no other pool had any
+        if job.at is not None and in_pool and not waits:
             self._jobs.mark_returned(job)
             self._holds = self._holds or failure.fault is Fault.POOL_STOPPING
             if job.at.onward(job, error):

@@ -11,7 +11,7 @@ from pool.plan.world import Failure
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
 
-__all__ = ["copy_left_out", "failure_of", "nowhere", "unloadable"]
+__all__ = ["copy_left_out", "failure_of", "nowhere", "unloadable", "unready"]
 
 UNLOADED = "a worker could not load it"
 
@@ -21,15 +21,16 @@ def failure_of(refused: Refused, plan: Plan, left_out: Collection[str] = ()) -> 
 
     `left_out`: what slots were without before, because they could not load it.
 
-    If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before: unless
-    the worker has named one of them, they are to blame only where nothing else was new.
+    If it has named none, or one of which nothing is new, all that was new goes. Failovers were served before, unless
+    no job got them yet: where the worker has named none of them, they are to blame only where nothing else was new.
     """
     named = None if refused.death is None else refused.death.blamed
     at = plan.devices[refused.slot]
     before = {model.name: model for model in settings_of(refused.former).models}
     told = {model.name: model for model in settings_of(refused.told).models if before.get(model.name) != model}
     more = replace(refused.former, models=()) != replace(refused.told, models=())  # so is something that is no model's
-    here = {each.model: each for each in plan.failovers if each.at == at and each.model in told}
+    known = told.keys() - {*plan.pending}
+    here = {each.model: each for each in plan.failovers if each.at == at and each.model in known}
     if named in here or (here and here.keys() == told.keys() and not more):
         why = f"a worker on {at.label} could not load it"
         unfit = {
@@ -74,6 +75,14 @@ def unloadable(slot: int, death: Death, welcome: Welcome, plan: Plan) -> Failure
     return Failure(UNLOADED, {name}, broken, unloadable={told.name: {slot: _why(death.text, told.name)}})
 
 
+def unready(death: Death, plan: Plan) -> Failure | None:
+    """Of a slot that has its settings, and no turn: what no job gets yet, if its worker could not load that."""
+    model = next((each for each in plan.models if each.name == death.blamed and each.name in plan.pending), None)
+    if model is None or death.restartable:
+        return None
+    return Failure(UNLOADED, _models({model.name}), _served(plan, [model.path]))
+
+
 def copy_left_out(refused: Refused, plan: Plan, before: Collection[str], serving: Collection[str]) -> Failure | None:
     """At a further copy of a new model that other slots serve: its slot alone is without it. Else None.
 
@@ -88,13 +97,12 @@ def copy_left_out(refused: Refused, plan: Plan, before: Collection[str], serving
     return Failure(UNLOADED, {model_of(name)}, unloadable={name: {refused.slot: _why(death.text, name)}})
 
 
-def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> Failure | None:
-    """What no job gets yet, if no slot can have got it, though former versions of the same model are served."""
+def nowhere(plan: Plan, is_lost: Callable[[int], bool]) -> set[str]:
+    """What is pending and in no slot whose device is there, though former versions of the same model are served."""
     here = {name for slot, share in enumerate(plan.shares) if not is_lost(slot) for name in share.models}
     settled = plan.settled
-    names = [name for name in plan.pending if name not in here and not here.isdisjoint(settled.get(model_of(name), ()))]
-    paths = [each.path for each in plan.models if each.name in names]
-    return Failure("its device is lost", _models(names), _served(plan, paths)) if names else None
+    absent = [name for name in plan.pending if name not in here]
+    return {name for name in absent if not here.isdisjoint(settled.get(model_of(name), ()))}
 
 
 def _why(text: str, name: str) -> str:

@@ -22,7 +22,7 @@ from pool.errors import InvalidConfig
 from pool.logs import about, callers
 from pool.loop import Doorbell
 from pool.plan.crashes import Crashes
-from pool.plan.failures import copy_left_out, failure_of, nowhere, unloadable
+from pool.plan.failures import copy_left_out, failure_of, nowhere, unloadable, unready
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.requests import NO_FILE, RELOAD, Answer, Granted, Outcome, Requests, Source, request_of
@@ -144,12 +144,14 @@ class Reconciler:
     def died(self, slot: int, incarnation: int, death: Death) -> Death:
         """A worker is gone. Comes before the core hears of it, so that jobs of the slot's other models wait for them.
 
-        Where it could not load a model, and its slot has not served yet, the slot starts without that one. The core is
-        to hear of the death that is returned.
+        Where it could not load a model, and its slot has not served yet, the slot starts without that one. Where no job
+        gets that one yet, it is given up: the slot's device was away at its turn. The core is to hear of the death that
+        is returned.
         """
         here = self._fleet.current(slot, incarnation)
         asked = self._rollout.left  # of which it is known what they go back to
-        if here is None or slot not in self._starting:
+        starts = slot in self._starting
+        if here is None or not (starts or self.plan.pending):
             return death
         kill = here.worker.killed_for
         hung = kill is not None and kill.cause is KilledFor.SLOW and here not in self._fleet.replacements.requests
@@ -158,6 +160,11 @@ class Reconciler:
         if self._fleet.stopping or slot in asked or slot in self._rollout.again:
             return death
         judged = self._crashes.judge(slot, death, here.worker.end(death), self._machine.policy.restart_intensity + 1)
+        if not starts:
+            if (failure := unready(judged, self.plan)) is None:
+                return death
+            self._failed(failure, self._good)
+            return judged
         if (failure := unloadable(slot, judged, self.welcome(slot), self.plan)) is None:
             return death
         if failure.unloadable and self.plan.settings.pool.ready == "strict" and not self.has_served:
@@ -261,14 +268,17 @@ class Reconciler:
             self._stuck = self._world if self.plan is plan else None
 
     def _take_up(self) -> None:
-        """Jobs get what is pending; where that cannot be, what it was before."""
-        if (failure := nowhere(self.plan, self._is_lost)) is not None:
-            self._failed(failure, self._good)
+        """Jobs get what is pending; where that cannot be, what it was before.
+
+        A lost device says nothing of a version that is only there: its model stays as it is until the device is back.
+        """
+        pending, absent = set(self.plan.pending), nowhere(self.plan, self._is_lost)
+        models = set(map(model_of, pending)) - set(map(model_of, absent))
+        if not models:
             return
-        up = replace(self._world, up=frozenset(self.plan.given.names))
+        up = replace(self._world, up=frozenset(self.plan.given.names) - absent)
         if not self._run_by_first(up, replace(up, failovers=())):
-            pending = {model_of(name) for name in self.plan.pending}
-            self._failed(Failure("there is no room for it", pending), self._good)
+            self._failed(Failure("there is no room for it", models), self._good)
 
     def status(self) -> dict[str, object]:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""

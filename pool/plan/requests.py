@@ -206,10 +206,16 @@ def _section(request: Request, former: "Settings") -> "ModelSection":
 
 
 def _homeless(world: World, plan: Plan) -> Iterator[str]:
-    """A line for each failover that would lose its place by what was requested, and not by what became of devices."""
+    """A line for each failover that would lose its place by what was requested, and not by what became of devices.
+
+    A model with further copies needs none where another place of its own is there.
+    """
+    gone = world.out_of_service
     for failover in world.failovers:
         placed = plan.homes.get(failover.model)
         if placed is None or world.here.devices.index(failover.home) not in placed.devices:
+            continue
+        if placed.demand.replicas is None and not gone.issuperset(placed.devices):
             continue
         if not any((each.model, each.home) == (failover.model, failover.home) for each in plan.failovers):
             yield (

@@ -66,6 +66,8 @@ def test_the_core_keeps_its_promises_on_a_walk_on_which_its_policy_changes(seed:
         (20000206, 250, True),  # and while jobs gather company
         (9400345, 250, True),  # a worker dies with pieces of a job that are of no use any more, and with all of it
         (9300076, 250, False),  # a model is served again that was forgotten while its worker was leaving
+        (30002782, 250, False),  # rows are compared in a worker that was READY only after it was told to stop
+        (30001092, 250, True),  # rows of a chunk are fed one by one, and there is no memory even so
         (9200954, 60, False),  # the home of a model that nobody has seen yet is kept for a suspect
     ],
 )

@@ -216,7 +216,8 @@ class Ledger:
 
     def ready(self, slot: int, incarnation: int, lanes: int, infos: Sequence[ModelInfo]) -> None:
         seat = self._anyone(slot, incarnation)
-        if seat is not None and not seat.lanes:
+        leaves = seat is not None and (seat.leaves or seat in self._killed)  # then nobody listens any more
+        if seat is not None and not (seat.lanes or leaves):
             seat.lanes = lanes
             seat.models = tuple(info.name for info in infos)
             seat.versions = {info.name: info.version for info in infos if info.version is not None}
@@ -523,8 +524,12 @@ class Ledger:
                 assert seat is not None
                 seat.stands_by = False
                 seat.told = self._planned[slot]
-            case Held(slot, incarnation) | Stopped(slot, incarnation):
+            case Held(slot, incarnation):
                 assert self._anyone(slot, incarnation) is not None
+            case Stopped(slot, incarnation):
+                seat = self._anyone(slot, incarnation)
+                assert seat is not None
+                seat.leaves = True
             case Welcomed(slot, incarnation):
                 seat = self._anyone(slot, incarnation)
                 assert seat is not None

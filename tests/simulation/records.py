@@ -39,7 +39,7 @@ def overlap(rows: Sequence[Rows], start: int, stop: int) -> bool:
 class Seat:
     """A worker: `(slot, incarnation)`. `lost`: its jobs were taken from it, though its exit was never seen.
 
-    `stands_by`: it is beside the seat, and has no device.
+    `stands_by`: it is beside the seat, and has no device. `leaves`: it was told to stop.
     """
 
     slot: int
@@ -51,6 +51,7 @@ class Seat:
     proven: bool = False  # it has finished a batch
     overran: int | None = None  # the batch that ran for too long
     stands_by: bool = False
+    leaves: bool = False
     versions: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # the models that it is to load

@@ -153,6 +153,18 @@ def test_a_new_job_does_not_hold_up_the_refused_one_whose_bytes_it_waits_for() -
     assert door.send(1.6) == [new]
 
 
+def test_a_refused_job_that_was_sent_again_and_goes_to_another_pool_holds_no_credit_here() -> None:
+    door = Door()
+    one = job(1)
+    door.add(one)
+    door.send(0.0)
+    door.refuse(one, 0.0)
+    assert door.send(5.0) == [one]
+    one.sent_at = None  # its pool stops, and has given it back
+    door.backpressure.ended(one)
+    assert (door.backpressure.refused_bytes, door.backpressure.lines) == (0, {})
+
+
 def test_nothing_is_remembered_of_a_line_that_is_over() -> None:
     door = Door()
     jobs = [job(number) for number in range(3)]

@@ -25,16 +25,19 @@ X = np.ones(1, np.float32)
 
 
 class Played(Serving):
-    """Answers its jobs unless it is `full`, or holds them back."""
+    """Answers its jobs unless it is `full`, or `stops`, or holds them back."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.full = self.holds = False
+        self.full = self.stops = self.holds = False
+        self.retry_after_s = 30.0
         super().__init__(folder, self._serve_one, {"offers": OFFERS})
 
     def _serve_one(self, asked: Asked, _: "dict[str, Any]") -> "dict[str, Any] | wire.Failure | None":
+        if self.stops:
+            return wire.Failure(asked.job, Fault.POOL_STOPPING, "it stops", None)
         if self.full:
-            return wire.Failure(asked.job, Fault.OVERLOADED, "full", 30.0)
+            return wire.Failure(asked.job, Fault.OVERLOADED, "full", self.retry_after_s)
         return None if self.holds else {"y": np.ones(asked.rows or 1)}
 
     def close(self, linger_ms: int = 0) -> None:
@@ -76,7 +79,8 @@ def test_a_caller_who_waits_for_room_goes_on_when_the_pool_dies(two: list[Played
     threads.append(threading.Thread(target=lambda: mapped.extend(client.map("m", [X] * 3, timeout=60))))
     for thread in threads:
         thread.start()
-    eventually(lambda: jobs_at(client) >= 6)
+    # All wait at one pool; where the other had refused a job too, it would be asked again only after its pause.
+    eventually(lambda: jobs_at(client) >= 6 and any(whose(client, pool) == 0 for pool in two))
     lives, dies = sorted(two, key=lambda pool: whose(client, pool))
     lives.full = False
     dies.close()
@@ -85,6 +89,19 @@ def test_a_caller_who_waits_for_room_goes_on_when_the_pool_dies(two: list[Played
         assert not thread.is_alive()
     assert [future.exception(30) for future in (first, *later)] == [None] * 5
     assert len(mapped) == 3
+
+
+def test_a_job_that_waits_for_room_goes_on_when_its_pool_stops(two: list[Played], client: Client) -> None:
+    for pool in two:
+        pool.full = True
+        pool.retry_after_s = 0.01
+    job = client.submit("m", X, block=True, timeout=60)
+    eventually(lambda: max(len(pool.submitted) for pool in two) >= 4)
+    stops, lives = sorted(two, key=lambda pool: -len(pool.submitted))
+    lives.full = False
+    stops.stops = True
+    assert job.exception(20) is None
+    eventually(lambda: jobs_at(client) == 0)
 
 
 def test_a_job_that_finds_no_room_waits_for_the_pool_that_is_about_to_come(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
-"""Random walks of a client of three pools that die, return, hold their answers, are full, and lack what they offer."""
+"""Random walks of a client of three pools that die, drain, freeze, return, hold their answers, are full, and lack what
+they offer.
+"""
 
 import random
 import threading
 from collections import Counter
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +25,39 @@ from support.processes import eventually
 
 STEPS, POOLS = 60, 3
 OFFERS = msgpack.unpackb(pack(Offers(0, 1, 0.0, {"m": Offer(1, False), "keeps": Offer(1, True)})))
+MODELS = ("m", "m", "keeps")
+THINGS = ("dies", "mood", "mood", "freezes", "jobs", "jobs", "jobs", "map", "cancel")
+MOODS = ("answers", "answers", "holds", "is full", "lacks it", "drains")
 ENDS = {errors.PoolUnreachable, errors.WorkerLost, errors.Overloaded, errors.ModelNotFound}
 
 
 class Walked(Serving):
-    """`mood`: what it does with the jobs of `m`. Those of `keeps` it runs, unless another pool may have run them."""
+    """`mood`: what it does with the jobs of `m`. Those of `keeps` it runs, unless another pool may have run them.
 
-    def __init__(self, folder: Path, ran: "list[float]") -> None:
+    One that `drains` takes no job. What comes while it is not `awake` it reads, and answers, when it is.
+    """
+
+    def __init__(self, folder: Path, ran: "list[float]", lacking: set[Path]) -> None:
         folder.mkdir(exist_ok=True)
         self.mood, self.ran, self.held = "answers", ran, False
+        self._folder, self._lacking = folder, lacking
+        self.awake = threading.Event()
+        self.awake.set()
         super().__init__(folder, self._serve_one, {"offers": OFFERS})
+
+    def next(self, timeout_s: float = 5.0) -> Any:
+        self.awake.wait()
+        return super().next(timeout_s)
+
+    def close(self, linger_ms: int = 0) -> None:
+        self._stop.set()
+        self.awake.set()
+        super().close(linger_ms)
 
     def _serve_one(self, asked: Asked, inputs: "dict[str, Any]") -> "dict[str, Any] | wire.Failure | None":
         [given] = inputs.values()
+        if self.mood == "drains":
+            return wire.Failure(asked.job, Fault.POOL_STOPPING, "the pool stops", None)
         if asked.model == "keeps":
             if asked.in_doubt:
                 return wire.Failure(asked.job, Fault.STATEFUL_WORKER_LOST, "it may have started", None)
@@ -42,6 +65,7 @@ class Walked(Serving):
         elif self.mood == "is full":
             return wire.Failure(asked.job, Fault.OVERLOADED, "full", 0.05)
         elif self.mood == "lacks it":
+            self._lacking.add(self._folder)
             return wire.Failure(asked.job, Fault.MODEL_NOT_FOUND, "no such model", None)
         if self.mood == "holds":
             self.held = True
@@ -54,34 +78,51 @@ class Walk:
         self.rng = random.Random(seed)
         self._folder = folder
         self.ran: list[list[float]] = [[] for _ in range(POOLS)]
+        self.lacking: set[Path] = set()  # who has said that it lacks `m`
         self.pools: list[Walked | None] = [self._made(number) for number in range(POOLS)]
         endpoints = [pool.endpoint for pool in self.pools if pool is not None]
         self.client = Client(endpoints, connect_timeout=20, reconnect_timeout=20)
         self.jobs: list[tuple[float, Future[Any]]] = []
+        self.callers = ThreadPoolExecutor(4)
+        self.maps: list[tuple[list[float], Future[list[float]]]] = []
+        self._values = map(float, count())
         self.ends: Counter[float] = Counter()
 
     def _made(self, number: int) -> Walked:
-        return Walked(self._folder / str(number), self.ran[number])
+        return Walked(self._folder / str(number), self.ran[number], self.lacking)
 
     def step(self) -> None:
         number = self.rng.randrange(POOLS)
         pool = self.pools[number]
-        match self.rng.choice(["dies", "mood", "mood", "jobs", "jobs", "jobs", "cancel"]):
+        match self.rng.choice(THINGS):
             case "dies" if pool is not None and sum(each is not None for each in self.pools) > 1:
                 pool.close()
                 self.pools[number] = None
             case "dies":
                 self.pools[number] = pool or self._made(number)
-            case "mood" if pool is not None:
-                pool.mood = self.rng.choice(["answers", "answers", "holds", "is full", "lacks it"])
+            case "mood" if pool is not None and pool.mood != "drains":
+                pool.mood = self.rng.choice(MOODS)
+            case "freezes" if pool is not None and pool.awake.is_set():
+                pool.awake.clear()
+            case "freezes" if pool is not None:
+                pool.awake.set()
             case "jobs":
                 self._submit()
+            case "map":
+                values = self._new()
+                self.maps.append((values, self.callers.submit(self._map, self.rng.choice(MODELS), values)))
             case "cancel" if self.jobs:
                 self.rng.choice(self.jobs)[1].cancel()
 
+    def _new(self) -> list[float]:
+        return [next(self._values) for _ in range(self.rng.randrange(1, 9))]
+
+    def _map(self, model: str, values: list[float]) -> list[float]:
+        inputs = [np.array([value]) for value in values]
+        return [float(each["y"][0]) for each in self.client.map(model, inputs, in_flight=4, timeout=30)]
+
     def _submit(self) -> None:
-        model, block = self.rng.choice(["m", "m", "keeps"]), self.rng.random() < 0.5
-        values = [float(len(self.jobs) + each) for each in range(self.rng.randrange(1, 9))]
+        model, block, values = self.rng.choice(MODELS), self.rng.random() < 0.5, self._new()
         inputs = [np.array([value]) for value in values]
         if self.rng.random() < 0.5:
             futures = self.client.submit_many(model, inputs, block=block, timeout=30)
@@ -95,14 +136,20 @@ class Walk:
         """All pools are there and answer, so each job ends."""
         for number, pool in enumerate(self.pools):
             self.pools[number] = there = pool or self._made(number)
-            there.mood = "answers"
-            if there.held:  # what it has it never answers: it dies, and another takes its place
+            if there.held or there.mood == "drains":  # what it has it never answers: it dies, and another is there
                 there.close()
                 self.pools[number] = self._made(number)
+            there.mood = "answers"
+            there.awake.set()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_job_ends_once_and_what_keeps_state_runs_once(seed: int, tmp_path: Path) -> None:
+def test_each_job_ends_once_and_what_keeps_state_runs_once(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pool.client.pulse.PING_S", 0.02)
+    monkeypatch.setattr("pool.client.spread.spread.SILENT_S", 0.05)  # a pool that is frozen is known to be silent
+    monkeypatch.setattr("pool.client.spread.spread.LOOK_S", 0.02)
     walk = Walk(seed, tmp_path)
     try:
         for _ in range(STEPS):
@@ -113,10 +160,14 @@ def test_each_job_ends_once_and_what_keeps_state_runs_once(seed: int, tmp_path: 
         assert kinds.keys() <= {"cancelled", type(None), *ENDS}, kinds  # none waits until its time is over
         assert kinds[type(None)], kinds
         # Another pool takes what one has lost, unless each has said that it lacks the model.
-        assert kinds[errors.ModelNotFound] or not kinds[errors.PoolUnreachable], kinds
+        assert len(walk.lacking) == POOLS or not kinds[errors.PoolUnreachable], kinds
         for value, future in walk.jobs:
             if not future.cancelled() and future.exception(0) is None:
                 assert future.result()["y"].tolist() == [2 * value], "the answer of its own job"
+        for values, mapped in walk.maps:
+            if (error := mapped.exception(60)) is None:
+                assert mapped.result() == [2 * value for value in values], "in order"
+            assert type(error) in {type(None), *ENDS}
         eventually(lambda: walk.ends == Counter(value for value, _ in walk.jobs))
         runs = Counter(value for ran in walk.ran for value in ran)
         assert max(runs.values(), default=1) == 1, "what keeps state runs once"
@@ -127,6 +178,7 @@ def test_each_job_ends_once_and_what_keeps_state_runs_once(seed: int, tmp_path: 
         assert not spread._moving
     finally:
         walk.client.close()
+        walk.callers.shutdown()
         for pool in walk.pools:
             if pool is not None:
                 pool.close()

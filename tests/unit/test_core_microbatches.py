@@ -166,6 +166,19 @@ def test_where_memory_runs_out_less_is_fed_at_once() -> None:
     assert notices == ["no memory for 4 rows; 2 are tried next"]
 
 
+def test_what_finds_no_memory_row_by_row_is_not_tried_again() -> None:
+    """In halves it would be fed just so."""
+    driver = taught()
+    driver.submit(rows=20)
+    tried = []
+    while driver.running():
+        run = driver.running()[0]
+        tried.append(shape(run))
+        driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
+    assert tried == [(20, 20, 4), (10, 10, 2), (5, 5, 1)]
+    assert driver.failed(2).fault is Fault.OUT_OF_MEMORY
+
+
 def test_a_job_that_would_be_one_batch_is_fed_as_memory_has_room() -> None:
     driver = Driver(["m"], models={"m": ModelPolicy(max_batch=16)}).serve()
     tried = []

@@ -179,6 +179,16 @@ def test_a_reload_after_which_a_failover_could_not_stay_is_refused() -> None:
         requested(moved, RELOAD, apart)
 
 
+def test_a_reload_after_which_a_model_has_a_further_copy_may_end_its_failover() -> None:
+    """A device that another model leaves is given to it as its own, so it needs none in the place of its first."""
+    a = {"name": "a", "replicas": "auto", **SMALL}
+    moved = without(plan_of(settings(a, {"name": "b", **SMALL}, {"name": "c", **SMALL})), "gpu:0")
+    assert moved.placement == (("a",), ("b", "a"), ("c",))
+    found = requested(moved, RELOAD, settings(a, {"name": "b", **SMALL}))
+    assert found.placement == (("a",), ("b",), ("a",))
+    assert (found.failovers, found.stays) == ((), ())
+
+
 MODELS = st.lists(
     st.builds(
         lambda size, replicas, pin: {

@@ -115,6 +115,46 @@ def test_jobs_are_not_given_to_a_version_that_no_slot_can_have(folder: Path) -> 
     assert house.plan.policy.versions == {"m": Versions((1,))}
 
 
+def test_a_version_whose_only_device_is_lost_is_not_broken_and_serves_when_the_device_is_back(folder: Path) -> None:
+    """Another model's new version does not wait for that device."""
+    big, b = {"device_memory": "7GiB"}, {"name": "b", "path": f"stub:files?{folder / 'm'}", "devices": [1]}
+    house = House(settings(folder, m(folder, [1], **big), {**b, "versions": [1]}))
+    house.settle()
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"m@1", "b@1"}]
+    house.file = settings(folder, m(folder, [3], **big), {**b, "versions": [3]})
+    house.ask(1)
+    house.settle()
+    assert house.served() == [set(), {"m@1", "b@3"}]
+    assert house.plan.pending == ("m@3",)
+    assert house.broken_paths() == []
+    house.come_back("gpu:0")
+    house.settle()
+    assert house.served() == [{"m@3"}, {"b@3"}]
+    assert house.plan.policy.versions == {"m": Versions((3,)), "b": Versions((3,))}
+
+
+def test_a_version_that_cannot_be_loaded_when_its_device_is_back_leaves_the_former(folder: Path) -> None:
+    """What else is in its slot serves there again, too."""
+    size = {"device_memory": "5GiB"}
+    beside = {"name": "c", "devices": [0]}, {"name": "a", "devices": [1], "device_memory": "8GiB"}
+    house = House(settings(folder, m(folder, [1], **size), *beside))
+    house.settle()
+    house.lose("gpu:0")
+    house.settle()
+    house.file = settings(folder, m(folder, [3], **size), *beside)
+    house.ask(1)
+    house.settle()
+    assert (house.served(), house.plan.pending) == ([set(), {"m@1", "a"}], ("m@3",))
+    house.broken.add((0, "m@3"))
+    house.come_back("gpu:0")
+    house.settle()
+    assert house.served() == [{"m@1", "c"}, {"a"}]
+    assert (house.plan.policy.versions, house.plan.pending) == ({"m": Versions((1,))}, ())
+    assert [Path(path).name for path in house.broken_paths()] == ["3"]
+
+
 def test_a_version_that_does_not_come_up_as_a_failover_is_not_broken(folder: Path) -> None:
     house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
     house.settle()

@@ -83,5 +83,5 @@ def may_stay(group: Group) -> bool:
 def may_fit(batch: Batch, part: Part) -> bool:
     """Whether what found no memory might with fewer rows."""
     key = batch.key
-    fewer = part.rows > 1 or batch.padded > batch.rows
+    fewer = batch.microbatch > 1 and (part.rows > 1 or batch.padded > batch.rows)
     return fewer and (len(batch.parts) > 1 or key.line.model.batchable(key.signature, key.outputs))
