@@ -284,7 +284,12 @@ class Reconciler:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""
         update = self._rollout.status()
         if self.plan.pending and not update["left"]:
-            update = {**update, "left": list(range(len(self.plan.shares)))}
+            absent = nowhere(self.plan, self._is_lost)
+            if absent.issuperset(self.plan.pending):
+                why = f"the device is lost that {', '.join(sorted(absent))} would be on; the versions before are served"
+                update = {**update, "failure": update["failure"] or why}
+            else:
+                update = {**update, "left": list(range(len(self.plan.shares)))}
         away = [{"model": each.model, "home": each.home.label, "device": each.at.label} for each in self.plan.failovers]
         versions = {"broken": sorted(self._world.broken), "troubles": dict(self._watch.troubles)}
         failover = {"away": away, "stays": list(self.plan.stays)}

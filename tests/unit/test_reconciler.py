@@ -129,8 +129,11 @@ def test_a_version_whose_only_device_is_lost_is_not_broken_and_serves_when_the_d
     assert house.served() == [set(), {"m@1", "b@3"}]
     assert house.plan.pending == ("m@3",)
     assert house.broken_paths() == []
+    why = "the device is lost that m@3 would be on; the versions before are served"
+    assert house.reconciler.status()["rolling_update"] == {"left": [], "failure": why}, "nobody waits for the device"
     house.come_back("gpu:0")
     house.settle()
+    assert house.reconciler.status()["rolling_update"] == {"left": [], "failure": ""}
     assert house.served() == [{"m@3"}, {"b@3"}]
     assert house.plan.policy.versions == {"m": Versions((3,)), "b": Versions((3,))}
 
