@@ -81,7 +81,7 @@ class Pool:
         """A job has taken so long."""
         if not 0 <= job_s < LONGEST_S:
             return
-        self._runs = runs = min(MOST_RUNS, self._runs + 1)
+        self._runs = runs = self._runs + 1 if self._runs < MOST_RUNS else MOST_RUNS
         self.job_s += (job_s - self.job_s) / runs
 
     def expected_s(self, now: float) -> float:
@@ -174,7 +174,11 @@ class Choice:
         count = len(pools)
         if count < 2:
             return pools[0] if pools else None
-        best, *others = self._drawn(pools)
+        drawn: Sequence[Pool] = pools
+        if count > DRAWN:
+            drawn, count = self._drawn(pools), DRAWN
+        first = int(self._random() * count)
+        best, others = drawn[first], [*drawn[first + 1 :], *drawn[:first]]
         best_s = best.expected_s(now)
         for other in others:
             seconds = other.expected_s(now)
@@ -183,20 +187,13 @@ class Choice:
                 best, best_s = other, seconds
         return self._nearer(best, pools, now) if self._near else best
 
-    def _drawn(self, pools: Sequence[Pool]) -> Sequence[Pool]:
-        """Some of them, or all, from any of them on. REQUIRES two at least.
-
-        Each set of so many is as likely as any other: pools that lie beside each other may have the same models.
-        """
-        count, chance = len(pools), self._random
-        if count > DRAWN:
-            drawn: list[Pool] = []
-            for most in range(count - DRAWN, count):
-                pool = pools[int(chance() * (most + 1))]
-                drawn.append(pools[most] if pool in drawn else pool)
-            pools, count = drawn, DRAWN
-        first = int(chance() * count)
-        return [*pools[first:], *pools[:first]]
+    def _drawn(self, pools: Sequence[Pool]) -> list[Pool]:
+        """Some of more. Each set is as likely as any other: pools that lie side by side may have the same models."""
+        drawn: list[Pool] = []
+        for most in range(len(pools) - DRAWN, len(pools)):
+            pool = pools[int(self._random() * (most + 1))]
+            drawn.append(pools[most] if pool in drawn else pool)
+        return drawn
 
     def _nearer(self, best: Pool, pools: Collection[Pool], now: float) -> Pool:
         """One on this machine instead, which has shared memory, unless it is far busier."""

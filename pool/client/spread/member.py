@@ -81,15 +81,16 @@ class Member:
 
     def came(self, job: Job) -> None:
         """A job is about to be sent there."""
-        if len(self.models) <= MOST_NAMED:
+        if job.request.model not in self.models and len(self.models) <= MOST_NAMED:
             self.models.add(job.request.model)
         with self._spread.lock:
             self.pool.mine += job.weight
 
     def left(self, jobs: int) -> None:
         """So many are there no more."""
+        pool = self.pool
         with self._spread.lock:
-            self.pool.mine = max(0, self.pool.mine - jobs)
+            pool.mine = pool.mine - jobs if pool.mine > jobs else 0
 
     def answered(self, job: Job, line: Timeline) -> None:
         """A job that ran so."""
