@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from operator import sub, truediv
 from pathlib import Path
 from typing import TypeVar
 
@@ -126,26 +127,19 @@ def killed() -> tuple[float, float]:
         return time.perf_counter() - began, out * RUN_S
 
 
-def add_ratio(table: Table, what: str, aim: str, measure: Callable[[Side], float], one: Side, several: Side) -> None:
+def row(
+    what: str,
+    measure: Callable[[Side], float],
+    one: Side,
+    several: Side,
+    compare: Callable[[float, float], float],
+    form: str,
+) -> tuple[str, ...]:
+    """Of the table. `compare`: the figure of several with that of one, in each round."""
     mine, theirs = rounds(measure, one, several)
-    ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
-    table.add_row(
-        what,
-        f"{statistics.median(mine):,.0f}",
-        f"{statistics.median(theirs):,.0f}",
-        f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}){aim}",
-    )
-
-
-def add_more(table: Table, what: str, aim: str, one: Sequence[Client], several: Sequence[Client]) -> None:
-    mine, theirs = rounds(client_us, one, several)
-    more = [other - own for own, other in zip(mine, theirs, strict=True)]
-    table.add_row(
-        what,
-        f"{statistics.median(mine):.0f}",
-        f"{statistics.median(theirs):.0f}",
-        f"{statistics.median(more):+.0f} µs ({min(more):+.0f} to {max(more):+.0f}){aim}",
-    )
+    found = list(map(compare, theirs, mine))
+    told = f"{statistics.median(found):{form}} ({min(found):{form}} to {max(found):{form}})"
+    return what, f"{statistics.median(mine):,.0f}", f"{statistics.median(theirs):,.0f}", told
 
 
 def main() -> None:
@@ -154,10 +148,11 @@ def main() -> None:
         table.add_column(column)
     with pools([2]) as single, pools([1, 1]) as double:
         with client_of(single) as one, client_of(double) as two:
-            add_ratio(table, "jobs/s, two pools against one with the same workers", ", aim ≥ 0.9", rows_s, one, two)
+            what = "jobs/s, two pools against one with the same workers; aim ≥ 0.9"
+            table.add_row(*row(what, rows_s, one, two, truediv, ".2f"))
         with gateway_port(single) as first, gateway_port(double) as second:
             what = f"the same through a gateway: requests/s on {CONNECTIONS} connections"
-            add_ratio(table, what, "", requests_s, first, second)
+            table.add_row(*row(what, requests_s, first, second, truediv, ".2f"))
     with (
         pools([1]) as single,
         pools([1] * 4) as four,
@@ -166,9 +161,10 @@ def main() -> None:
         contextlib.ExitStack() as clients,
     ):
         each = [clients.enter_context(client_of([pool])) for pool in four]
-        what = "processor µs of the client's process for a lone job, four pools against one"
-        add_more(table, what, ", aim ≤ +20", [one], [many])
-        add_more(table, "the same against a client for each of the four, in turn", "", each, [many])
+        what = "processor µs of the client's process for a lone job, four pools against one; aim ≤ +20"
+        table.add_row(*row(what, client_us, [one], [many], sub, "+.0f"))
+        what = "the same against a client for each of the four, in turn"
+        table.add_row(*row(what, client_us, each, [many], sub, "+.0f"))
     slowest = [killed() for _ in range(3)]
     table.add_row(
         "s from the kill of one of two pools to the last answer",

@@ -250,30 +250,26 @@ class Spread:
         """Where a job goes that has ended in this error where it was. None: that is its end."""
         if self._closed or job.future.is_cancelled or job.at is None:
             return None
-        kept = job.at if _is_kept(job) else None
-        if isinstance(error, Overloaded):
-            if kept is not None or len(job.tried) > MOST_TRIED:
-                return None
-            return self._next(job.request, now, job.tried) or self._expected(job, now)
-        if kept is None:
-            found = self._next(job.request, now, ())  # one that had no room is better than none
-            if found is not None:
-                return found
-            with self.lock:
-                awaited = self._choice.awaited(job.request.model, job.request.version, now)
-            kept = None if awaited is None else self._members.get(awaited.endpoint)
-        elif isinstance(error, ModelNotFound):
+        full = isinstance(error, Overloaded)
+        if _is_kept(job):
+            return None if full or isinstance(error, ModelNotFound) else self._awaiting(job.at, job.submitted, now)
+        if full and len(job.tried) > MOST_TRIED:
             return None
-        if kept is None or kept is not self._members.get(kept.pool.endpoint) or not kept.is_awaited(job.submitted, now):
-            return None
-        return kept.connection
-
-    def _expected(self, job: Job, now: float) -> Connection | None:
-        """To a pool that this client has looked for since it began: it may be about to come, and have room."""
+        tried = job.tried if full else ()  # else one that had no room is better than none
+        found = self._next(job.request, now, tried)
+        if found is not None:
+            return found
         with self.lock:
-            pool = self._choice.awaited(job.request.model, job.request.version, now, job.tried)
+            pool = self._choice.awaited(job.request.model, job.request.version, now, tried)
         member = None if pool is None else self._members.get(pool.endpoint)
-        if member is None or member.was_there or not member.is_awaited(member.away_since, now):
+        if not full:
+            return self._awaiting(member, job.submitted, now)
+        # Of a pool that may have room, only the first coming is waited for: one that has gone may stay away.
+        return None if member is None or member.was_there else self._awaiting(member, member.away_since, now)
+
+    def _awaiting(self, member: Member | None, since: float, now: float) -> Connection | None:
+        """The connection on which a job waits for this pool, if it still does."""
+        if member is None or member is not self._members.get(member.pool.endpoint) or not member.is_awaited(since, now):
             return None
         return member.connection
 
