@@ -99,7 +99,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._kept: tuple[Kept, ...] | None = None
         self._stopped = False
-        self._patience_s = _ray_patience_s() + placing.hung_after_s
+        self._patience_s = ray_patience_s() + placing.hung_after_s
         self._listed: list[Listed] | None = None  # in the directory
         self._machine = ray.remote(Machine)
         self._adopted = {name.removeprefix(MACHINE) for name in ray.util.list_named_actors()}
@@ -236,7 +236,7 @@ class Keeper:
         place.actor = place.end = place.tell = place.told = place.silent_s = place.ready_since = None
 
 
-def _ray_patience_s() -> float:
+def ray_patience_s() -> float:
     """Ray gives a machine up that it has not reached for so long. One that is cut off for less keeps its pool."""
     try:
         from ray._raylet import Config  # type: ignore[attr-defined]  # compiled

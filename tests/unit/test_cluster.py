@@ -1,6 +1,9 @@
 """Which machines of a cluster get a pool, and how it is started there. Nothing of it needs a cluster."""
 
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,7 @@ from pool.client.discovery import address_in
 from pool.cluster.__main__ import pools, silence
 from pool.cluster.choice import Node, Wanted, choose
 from pool.cluster.directory import Listed, folder_id, knock
+from pool.cluster.keeper import RAY_PATIENCE_S, ray_patience_s
 from pool.cluster.launch import pool_launch
 from pool.cluster.machine import remote
 from pool.errors import InvalidConfig, InvalidInput
@@ -178,3 +182,16 @@ def test_pools_that_listen_for_nobody_else_are_told() -> None:
 
 def test_a_socket_that_another_user_may_not_open_is_not_used() -> None:
     assert listed(MINE, "ipc:///nowhere/at/all/pool.sock", "tcp://a:5").seen_from_here() == "tcp://a:5"
+
+
+def test_an_actor_is_waited_for_as_long_as_ray_waits_for_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ray_patience_s() == RAY_PATIENCE_S, "by default"
+    told: Any = ModuleType("ray._raylet")
+    monkeypatch.setitem(sys.modules, "ray._raylet", told)
+    assert ray_patience_s() == RAY_PATIENCE_S, "a release that has the name no more"
+    told.Config = SimpleNamespace(
+        health_check_period_ms=lambda: 1000,
+        health_check_timeout_ms=lambda: 500,
+        health_check_failure_threshold=lambda: 4,
+    )
+    assert ray_patience_s() == 6.0
