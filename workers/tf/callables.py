@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from workers.tf.library import CallableOptions, tf
+from workers.tf.subnormals import flushing
 
 __all__ = ["Callables", "Prepared"]
 
@@ -89,4 +90,4 @@ class Callables:
         run = tf.compat.v1.RunOptions(inter_op_thread_pool=0 if own_threads else -1)
         options = CallableOptions(feed=feeds, fetch=fetches, target=targets, run_options=run)
         made: Prepared = self._session._make_callable_from_options(options)
-        return made
+        return made if own_threads else flushing(made)
