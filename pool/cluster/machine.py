@@ -145,15 +145,13 @@ class Machine:
         heard, patience_s, is_told_to_stop, ray_here = time.monotonic(), FIRST_ANSWER_S, False, os.getppid()
         with Client(endpoint, connect_timeout=LOOK_S, reconnect_timeout=0.0) as client:
             while process.poll() is None:
-                try:
-                    waits_for = why_not_ready(client.status(), None)
-                except PoolError:
-                    if time.monotonic() - heard > patience_s:
-                        return f"the pool answered nothing for {patience_s:g} s, so it was killed"
-                else:
+                waits_for = waits_of(client, process.pid)
+                if waits_for is not None:
                     heard, patience_s = time.monotonic(), self._order.hung_after_s
                     assert self._told is not None
                     self._told = replace(self._told, folder=folder_id(endpoint), waits_for=waits_for)
+                elif time.monotonic() - heard > patience_s:
+                    return f"the pool answered nothing for {patience_s:g} s, so it was killed"
                 # Ray ends its actors on a machine where it has died itself, but not in a container that reaps nothing.
                 is_over = self._stop.wait(0.0 if is_told_to_stop else LOOK_S) or os.getppid() != ray_here
                 if is_over and not is_told_to_stop:
@@ -174,6 +172,18 @@ class Machine:
 
     def _last_words(self) -> str:
         return f":\n{''.join(self._words)}".rstrip() if self._words else ""
+
+
+def waits_of(client: Client, pid: int) -> str | None:
+    """What the pool of this process waits for, or ""; None where it does not answer.
+
+    Until it has found a pool of its name here already, and ends, that one answers in its place.
+    """
+    try:
+        status = client.status()
+    except PoolError:
+        return None
+    return why_not_ready(status, None) if status.pid == pid else None
 
 
 def _started(launch: Launch, lifeline: int) -> "subprocess.Popen[bytes]":
