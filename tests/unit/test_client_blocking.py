@@ -48,9 +48,10 @@ class Caller(threading.Thread):
         return future
 
 
-def refused_bytes(client: Client) -> int:
+def refusals(client: Client) -> list[int]:
+    """Of each job that has no answer."""
     assert client._connection is not None
-    return client._connection._dialogue._dispatch._backpressure.refused_bytes
+    return [job.refusals for job in client._connection._dialogue.jobs]
 
 
 def unanswered(client: Client) -> int:
@@ -58,11 +59,24 @@ def unanswered(client: Client) -> int:
     return len(client._connection._dialogue.jobs)
 
 
-def occupied(fake: FakePool, client: Client, credit_bytes: int = 1000) -> tuple[JobFuture, int]:
+def occupied(fake: FakePool, client: Client, default_timeout_s: float = 60.0) -> tuple[JobFuture, int]:
     """A job that uses up most of the credit, and its number."""
-    first = client.submit("m", np.zeros(100))
-    fake.open(credit_bytes, default_timeout_s=0.3)
+    first = client.submit("m", np.zeros(100), timeout=60.0)
+    fake.open(1000, default_timeout_s)
     return first, fake.expect(Asked).job
+
+
+def its_time_is_over(client: Client, number: int, timeout_s: float) -> None:
+    """As if it had come so much earlier. It would have been waited for as long as that."""
+    assert client._connection is not None
+    link = client._connection
+    with link.driver._lock:
+        job = link._dialogue.jobs.get(number)
+        assert job is not None
+        assert link._dialogue.jobs.next_instant() == job.submitted + timeout_s
+        job.submitted -= timeout_s
+        link._dialogue.jobs.wait_until(job, job.submitted + timeout_s)
+    link.driver.wake()
 
 
 def test_a_caller_waits_for_credit(fake: FakePool, client: Client) -> None:
@@ -79,7 +93,7 @@ def test_a_caller_waits_for_credit(fake: FakePool, client: Client) -> None:
     fake.answer(second, {"y": np.ones(1)})
     assert future.result(5)["y"] == 1
     assert future.timeline is not None
-    assert future.timeline.queue_s > 0.09  # the wait for room is no travel
+    assert future.timeline.queue_s > 0.09  # the wait for room is no travel; `nothing_of` has taken 0.1 s of it
 
 
 def test_a_refused_job_is_sent_again_and_nobody_sends_before_it(fake: FakePool, client: Client) -> None:
@@ -90,7 +104,7 @@ def test_a_refused_job_is_sent_again_and_nobody_sends_before_it(fake: FakePool, 
     sent = fake.inputs(Asked(0, "m", rows=5))
     refused = time.monotonic()
     fake.refuse(number, 0.1)
-    eventually(lambda: refused_bytes(client) > 0)
+    eventually(lambda: refusals(client) == [1])  # it may have left again by now
     other = Caller(client, 2.0)
     again = fake.expect(Asked)
     assert time.monotonic() - refused >= 0.1
@@ -104,24 +118,26 @@ def test_a_refused_job_is_sent_again_and_nobody_sends_before_it(fake: FakePool, 
 
 
 def test_a_job_that_finds_no_room_in_its_time_is_overloaded(fake: FakePool, client: Client) -> None:
-    caller = Caller(client, timeout=1.5)
+    caller = Caller(client, timeout=120.0)
     fake.open()
     number = fake.expect(Asked).job
     future = caller.gives()
     for _ in range(2):
         fake.refuse(number, 0.05)
         assert fake.expect(Asked).job == number
-    fake.refuse(number, 60.0)
+    fake.refuse(number, 90.0)
+    eventually(lambda: refusals(client) == [3])
+    its_time_is_over(client, number, 120.0)
     with pytest.raises(
-        errors.Overloaded, match=r"refused this job 3 times within \d\.\d s; the last reason: 2 jobs are .* 60 s"
+        errors.Overloaded, match=r"refused this job 3 times within 1\d\d\.\d s; the last reason: 2 jobs are .* 90 s"
     ) as caught:
         future.result(20)
-    assert caught.value.retry_after == 60.0
+    assert caught.value.retry_after == 90.0
 
 
 def test_a_caller_waits_no_longer_than_its_job(fake: FakePool, client: Client) -> None:
-    first, _ = occupied(fake, client)
-    future = Caller(client, np.zeros(50)).gives()  # the pool's default_timeout is 0.3 s
+    first, _ = occupied(fake, client, default_timeout_s=0.3)
+    future = Caller(client, np.zeros(50)).gives()
     with pytest.raises(errors.Overloaded, match=r"no room for this job within \d+\.\d s") as caught:
         future.result(0)
     assert float(str(caught.value).partition(" within ")[2].split()[0]) >= 0.3
@@ -137,6 +153,7 @@ def test_without_block_it_is_refused_at_once(fake: FakePool, client: Client) -> 
 def test_close_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
     occupied(fake, client)
     callers = [Caller(client, np.zeros(50), timeout=60) for _ in range(3)]
+    eventually(lambda: unanswered(client) == 4)
     fake.nothing_of(Asked)
     client.close()
     for caller in callers:
@@ -147,6 +164,7 @@ def test_close_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
 def test_the_pools_end_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
     occupied(fake, client)
     caller = Caller(client, np.zeros(50), timeout=60)
+    eventually(lambda: unanswered(client) == 2)
     fake.nothing_of(Asked)
     fake.send(wire.Refusal("as told"))
     with pytest.raises(errors.PoolUnreachable, match="as told"):
@@ -286,16 +304,24 @@ def test_a_cancelled_task_cancels_a_job_that_waits_for_room(tmp_path: Path) -> N
 FORK_IN_A_HANDLER = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")
+import threading
 import numpy as np
 from pool import Client, errors
+from pool.client.sources import Sources
 client = Client(sys.argv[1])
 child = None
+wait = Sources.wait
+def tell(self, seconds):
+    if seconds and threading.current_thread() is threading.main_thread():
+        os.write(1, b"waits\\n")
+    return wait(self, seconds)
+Sources.wait = tell
 def fork(*_):
     global child
     child = os.fork()
 signal.signal(signal.SIGUSR1, fork)
 client.submit("m", np.zeros(100))
-print("go", flush=True)
+print("submitted", flush=True)
 future = client.submit("m", np.zeros(50), timeout=30, block=True)  # the fork comes while this waits
 if child == 0:
     assert "before the fork" in str(future.exception(0))
@@ -308,11 +334,12 @@ assert "as told" in str(future.exception(5))
 def test_a_fork_while_it_waits_ends_the_childs_wait(fake: FakePool) -> None:
     argv = [sys.executable, "-P", "-c", FORK_IN_A_HANDLER, fake.endpoint]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "submitted\n"
         fake.open(1000)
         fake.expect(Asked)
-        assert program.stdout is not None
-        assert program.stdout.readline() == "go\n"
-        fake.nothing_of(Asked, 0.2)  # it waits for room
+        assert program.stdout.readline() == "waits\n"
+        fake.nothing_of(Asked, 0.2)  # for room
         os.kill(program.pid, 10)
         fake.nothing_of(Asked, 1.5)
         fake.send(wire.Refusal("as told"))

@@ -112,10 +112,14 @@ def test_it_makes_no_lock_before_somebody_waits() -> None:
     assert future.result(0) == {}
     assert not isinstance(vars(future).get("_lock"), threading.Condition)
     waits = JobFuture()
-    late = threading.Timer(0.05, waits.finish, [{}])
+
+    def has_lock() -> bool:
+        return isinstance(vars(waits).get("_lock"), threading.Condition)
+
+    late = threading.Thread(target=lambda: (eventually(has_lock), waits.finish(result_of({}))))
     late.start()
-    assert waits.result(5) == {}
-    assert isinstance(vars(waits).get("_lock"), threading.Condition)
+    assert waits.result(30) == {}  # it has begun to wait, or nobody would finish it
+    assert has_lock()
     late.join()
 
 

@@ -6,6 +6,7 @@ A line is one of the client's own modules; what others read there, and lent memo
 import contextlib
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from pool import Client, errors
 from pool.client import outage
+from pool.client.sources import Sources
 from pool.wire import client_messages as wire
 from support.asked import Asked
 from support.at_line import AtLine, interrupt
@@ -169,20 +171,18 @@ def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: boo
 @pytest.mark.parametrize("step", [AT_EACH, STEP])
 @pytest.mark.parametrize("way", [run, mapped])
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_at_each_line_leaves_no_job_behind(ledger: Ledger, way: Way, step: int) -> None:
+def test_ctrl_c_at_each_line_leaves_no_job_behind(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, way: Way, step: int
+) -> None:
     """None of these is answered, so it is interrupted before it waits, or while it does."""
     with Client(ledger.endpoint) as client:
         assert way(client, 1.0) == doubled(way, 1.0)
-        main = threading.get_ident()
         line = 1
         while True:
-            with AtLine(line, interrupt) as trace:
-                late = threading.Timer(0.5, lambda: _interrupt_thread(main))
-                late.start()
+            with monkeypatch.context() as patch, AtLine(line, interrupt) as trace:
+                _interrupt_who_waits(patch, trace)
                 with contextlib.suppress(KeyboardInterrupt):
                     way(client, -1000.0)
-                late.cancel()
-                late.join()
             if trace.passed < line:
                 break
             eventually(lambda: is_empty(client), saw=lambda: left(client, trace))  # called in this turn
@@ -192,10 +192,18 @@ def test_ctrl_c_at_each_line_leaves_no_job_behind(ledger: Ledger, way: Way, step
         assert line > 100
 
 
-def _interrupt_thread(ident: int) -> None:
-    import signal
+def _interrupt_who_waits(patch: pytest.MonkeyPatch, trace: AtLine) -> None:
+    """Ctrl-C where this thread would sleep, but once: from another one it could come when the call is over."""
+    whole, main = Sources.wait, threading.get_ident()
 
-    signal.pthread_kill(ident, signal.SIGINT)
+    def wait(self: Sources, seconds: float) -> dict[int, int]:
+        sleeps = bool(seconds) and threading.get_ident() == main and not trace.where
+        ready = whole(self, 0.0 if sleeps else seconds)
+        if sleeps and not ready:
+            signal.raise_signal(signal.SIGINT)
+        return ready
+
+    patch.setattr(Sources, "wait", wait)
 
 
 @pytest.mark.parametrize("step", [AT_EACH, FORK_STEP])

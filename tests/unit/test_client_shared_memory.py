@@ -101,6 +101,12 @@ class Pool:
                         self._memory_listener.forget(client)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool's thread that is held up lends all the same."""
+    monkeypatch.setattr(client_memory, "GRANT_S", 20.0)
+
+
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
     pool = Pool(tmp_path / "segments")
@@ -621,7 +627,10 @@ def test_a_full_pool_is_not_asked_by_every_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("lasting_pause")
-def test_threads_wait_for_a_busy_pool_once(pool: Pool, shared_memory: SharedMemory) -> None:
+def test_threads_wait_for_a_busy_pool_once(
+    pool: Pool, shared_memory: SharedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_memory, "GRANT_S", 1.0)
     with pool.busy():
         threads = [threading.Thread(target=shared_memory.place, args=(1,)) for _ in range(8)]
         for thread in threads:

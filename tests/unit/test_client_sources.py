@@ -49,13 +49,10 @@ def test_whatever_was_left_before_a_ring_is_found(sources: Sources) -> None:
     for caller in callers:
         caller.start()
     while found < each * threads:
-        sources.wait(5.0)
-        taken = 0
+        assert sources.wait(20.0), f"slept past {each * threads - found} of them"
         while left:
             left.popleft()
-            taken += 1
-        assert taken or any(caller.is_alive() for caller in callers), f"slept past {each * threads - found} of them"
-        found += taken
+            found += 1
     for caller in callers:
         caller.join()
 

@@ -40,6 +40,7 @@ class Walked(Serving):
     def __init__(self, folder: Path, ran: "list[float]", lacking: set[Path]) -> None:
         folder.mkdir(exist_ok=True)
         self.mood, self.ran, self.held = "answers", ran, False
+        self.decides = threading.Lock()  # from the look at the mood until all has come of it
         self._folder, self._lacking = folder, lacking
         self.awake = threading.Event()
         self.awake.set()
@@ -56,6 +57,10 @@ class Walked(Serving):
 
     def _serve_one(self, asked: Asked, inputs: "dict[str, Any]") -> "dict[str, Any] | wire.Failure | None":
         [given] = inputs.values()
+        with self.decides:
+            return self._decided(asked, given)
+
+    def _decided(self, asked: Asked, given: Any) -> "dict[str, Any] | wire.Failure | None":
         if self.mood == "drains":
             return wire.Failure(asked.job, Fault.POOL_STOPPING, "the pool stops", None)
         if asked.model == "keeps":
@@ -136,10 +141,12 @@ class Walk:
         """All pools are there and answer, so each job ends."""
         for number, pool in enumerate(self.pools):
             self.pools[number] = there = pool or self._made(number)
-            if there.held or there.mood == "drains":  # what it has it never answers: it dies, and another is there
+            with there.decides:
+                is_of_no_use = there.held or there.mood == "drains"
+                there.mood = "answers"
+            if is_of_no_use:  # what it has it never answers: it dies, and another is there
                 there.close()
                 self.pools[number] = self._made(number)
-            there.mood = "answers"
             there.awake.set()
 
 
@@ -176,7 +183,7 @@ def test_each_job_ends_once_and_what_keeps_state_runs_once(
         spread = walk.client._spread
         assert spread is not None
         eventually(lambda: all(pool.mine == 0 for pool in spread._choice.pools.values()))
-        assert not spread._moving
+        eventually(lambda: not spread._moving)
     finally:
         walk.client.close()
         walk.callers.shutdown()

@@ -15,6 +15,7 @@ from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from support.asked import Asked
 from support.fake_pool import TIMELINE, FakePool, Serving
+from support.processes import eventually
 
 QUICK = replace(TIMELINE, run_s=1e-6)
 
@@ -103,12 +104,10 @@ def test_no_more_is_in_flight_than_is_asked_for(fake: FakePool, client: Client) 
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)}, timeline=QUICK)
     first.result(5)
     results = client.map("m", given((1000, 1)), in_flight=40)
-    out: list[int] = []
     with ThreadPoolExecutor() as readers:
         reader = readers.submit(next, results)
-        while (submit := fake.next(0.5)) is not None:
-            if isinstance(submit, Asked):
-                out.append(submit.weight)
+        out = [fake.expect(Asked).weight for _ in range(STRETCHES)]
+        fake.nothing_of(Asked, 0.5)
         client.close()
         assert isinstance(reader.exception(5), errors.PoolUnreachable)
     assert out == [10] * STRETCHES
@@ -127,11 +126,20 @@ def test_the_first_error_comes_in_its_turn(client: Client) -> None:
 
 
 def test_closed_early_it_takes_back_what_is_out(tmp_path: Path, client: Client) -> None:
-    held = Serving(tmp_path, lambda submit, inputs: doubled(submit, inputs) if inputs[""][0, 0] < 100 else None)
+    stay: list[Asked] = []
+
+    def serve(submit: Asked, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure | None:
+        if inputs[""][0, 0] < 100:
+            return doubled(submit, inputs)
+        stay.append(submit)
+        return None
+
+    held = Serving(tmp_path, serve)
     try:
         results = client.map("m", np.arange(1000, dtype=np.float32)[:, None, None], in_flight=64)
         for _ in range(90):  # those after the hundredth are on their way, and stay there
             next(results)
+        eventually(lambda: bool(stay))
         results.close()  # type: ignore[attr-defined]  # a generator
         client.run("m", np.zeros((1, 1)))  # after what was taken back
         assert len(held.submitted) < 200

@@ -96,7 +96,9 @@ def test_a_slow_pool_is_waited_for_until_the_time_is_over() -> None:
     assert told(within_s=0.1, a=Pool(b"1"), b=Pool()) == {"a": b"1", "b": PoolUnreachable}
 
 
-def test_the_first_pool_is_waited_for_and_one_that_is_new() -> None:
+def test_the_first_pool_is_waited_for_and_one_that_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "FIRST_S", LONG_S)
+
     def comes(pool: Pool) -> Pool:
         threading.Timer(0.1, lambda: setattr(pool, "has_pool", True)).start()
         return pool

@@ -43,4 +43,4 @@ def test_whatever_it_does_there_is_an_answer_and_nothing_is_left(
         assert answer.failure == failure
         assert "a word" in peer.printed() or hangs
         assert len(children(os.getpid())) <= len(before) + 1
-    assert children(os.getpid()) == before
+    assert set(children(os.getpid())) <= set(before), "of those of other tests, some may be over"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -52,9 +53,11 @@ def test_an_error_is_told_of_the_slot_whose_gpu_has_it(
     monitor = GpuMonitor(DEVICES, environ, loop)
     nvml.say(CARD, xid=31)
     eventually(turning(loop, lambda: bool(monitor.error_of(0))))
-    assert monitor.error_of(0) == f"Xid 31, 0 s earlier: {MEANINGS[31]}"
+    told = rf"Xid 31, \d+ s earlier: {re.escape(MEANINGS[31])}"  # the older, the longer this takes
+    assert re.fullmatch(told, monitor.error_of(0))
     assert monitor.error_of(1) == ""
-    assert caplog.messages == [f"slot 0: the driver says of its GPU: {monitor.error_of(0)}"]
+    (message,) = caplog.messages
+    assert re.fullmatch(f"slot 0: the driver says of its GPU: {told}", message)
     monitor.close()
 
 
@@ -87,7 +90,7 @@ def test_it_is_started_again_and_ends_with_the_pool_while_the_driver_hangs(
     nvml.say(CARD, hang_s=3600)
     eventually(turning(loop, nvml.hangs))
     monitor.close()
-    assert set(children(os.getpid())) == before
+    assert set(children(os.getpid())) <= before
 
 
 def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
@@ -96,7 +99,7 @@ def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
     silent = GpuMonitor(DEVICES, os.environ, loop, asks_nvml=False)
     assert silent.readings(1) == [UNREAD]
     silent.close()
-    assert children(os.getpid()) == before
+    assert set(children(os.getpid())) <= set(before), "of the others, some may be over"
 
 
 @pytest.mark.parametrize(

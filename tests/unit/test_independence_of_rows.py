@@ -102,7 +102,7 @@ def given(rows: int = 8) -> Iterator[dict[str, Array]]:
 
 
 def tried(function: Function, rows: int = 8) -> Any:
-    return try_rows(lambda feeds: {"y": function(feeds["x"])}, ["y"], given(rows), time.monotonic() + 5.0)
+    return try_rows(lambda feeds: {"y": function(feeds["x"])}, ["y"], given(rows), math.inf)
 
 
 NOISE = np.random.default_rng(3)

@@ -22,6 +22,7 @@ PROGRAM = """
 import logging, os, sys
 from pathlib import Path
 from pool import logs
+{patience}
 with logs.to_stderr({as_json}, logging.INFO, os.environ, Path({journal!r})) as for_programs:
     logging.getLogger("pool.x").info("a line of %s", "text", extra=logs.about("named", slot=0))
     logging.getLogger("pool.x").debug("not wanted")
@@ -29,8 +30,11 @@ print("for programs" if for_programs else "for people", file=sys.stderr)
 """
 
 
-def program(as_json: bool = False, journal: Path = Path("/none")) -> list[str]:
-    return [sys.executable, "-P", "-c", PROGRAM.format(as_json=as_json, journal=str(journal))]
+PATIENCE = "logs.output.FLUSH_S = 30.0"  # on a busy machine the thread that writes may take longer than a second
+
+
+def program(as_json: bool = False, journal: Path = Path("/none"), patience: str = PATIENCE) -> list[str]:
+    return [sys.executable, "-P", "-c", PROGRAM.format(as_json=as_json, journal=str(journal), patience=patience)]
 
 
 def said(argv: list[str], **environ: str) -> list[str]:
@@ -102,7 +106,7 @@ def full_pipe() -> tuple[int, int]:
 def test_a_pipe_that_nobody_reads_holds_up_the_end_for_a_second_at_most() -> None:
     reader, writer = full_pipe()
     try:
-        done = subprocess.run(program(), stderr=writer, timeout=60, check=False)
+        done = subprocess.run(program(patience=""), stderr=writer, timeout=60, check=False)
         assert done.returncode == 0
     finally:
         os.close(reader)
@@ -174,9 +178,10 @@ def in_a_terminal(program: str, **environ: str) -> str:
     return written.decode()
 
 
-IN_TERMINAL = """
+IN_TERMINAL = f"""
 import logging, os
 from pool import logs
+{PATIENCE}
 with logs.to_stderr(False, logging.INFO, os.environ):
     logs.show("0 of 1 slots READY " + "." * 1000)
     logging.getLogger("pool").warning("beside it")

@@ -58,13 +58,16 @@ def kmsg(tmp_path: Path) -> Iterator[Callable[..., str]]:
     os.close(reader)
 
 
-def told(last: tuple[float, int] | None) -> str:
+NOW = time.monotonic()  # of what is told, whenever a test comes to ask
+
+
+def told(last: tuple[float, int] | None, now: float = NOW) -> str:
     assert last is not None
-    return words(last[1], time.monotonic() - last[0])
+    return words(last[1], now - last[0])
 
 
 def record(ago_s: float, text: str) -> bytes:
-    return b"4,1234,%d,-;%s\n SUBSYSTEM=pci\n" % ((time.monotonic() - ago_s) * 1e6, text.encode())
+    return b"4,1234,%d,-;%s\n SUBSYSTEM=pci\n" % ((NOW - ago_s) * 1e6, text.encode())
 
 
 def test_the_last_one_of_the_gpu_is_told_with_its_age(kmsg: Callable[..., str]) -> None:
@@ -97,8 +100,12 @@ def test_an_event_is_told_as_the_device_is_lost(nvml: FakeNvml, pynvml: ModuleTy
     xids.watch(pynvml)
     assert xids.last() is None
     nvml.say(CARD, xid=79, error="GPU is lost")
+    before = time.monotonic()
     xids.watch(pynvml)
-    assert told(xids.last()) == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
+    last = xids.last()
+    assert last is not None
+    assert before <= last[0] <= time.monotonic()
+    assert told(last, last[0]) == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
 
 
 def test_an_nvml_without_events_is_silence(nvml: FakeNvml, pynvml: ModuleType) -> None:
