@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.client.spread.choice import ALIKE, DRAWN, LACKING_S, Choice, Pool, PoolState
+from pool.client.spread.choice import ALIKE, DRAWN, KEPT_S, LACKING_S, Choice, Pool, PoolState
 from pool.wire.offers import Offer, Offers
 
 NAMES = [f"tcp://{number}:5555" for number in range(4)]
@@ -31,8 +31,10 @@ def serving(*models: Mapping[str, Offer], seed: int = 0, names: "list[str] | Non
 
 
 def drawn(choice: Choice, model: str = "m", count: int = 200, now: float = NOW) -> Counter[str]:
-    """Where so many jobs would go."""
-    picked = [choice.pick(model, None, now) for _ in range(count)]
+    """Where so many jobs would go, none of which follows the last one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pool.client.spread.choice.KEPT_S", 0.0)
+        picked = [choice.pick(model, None, now) for _ in range(count)]
     return Counter("nowhere" if pool is None else pool.endpoint for pool in picked)
 
 
@@ -42,6 +44,47 @@ def pool(choice: Choice, number: int) -> Pool:
 
 def test_idle_pools_that_are_alike_get_as_many() -> None:
     assert min(drawn(serving(*[{"m": FREE}] * 4)).values()) >= 20
+
+
+def test_for_a_moment_an_idle_pool_gets_the_next_job_too() -> None:
+    choice = serving(*[{"m": FREE, "n": FREE}] * 3, {"n": FREE})
+    picked = choice.pick("m", None, NOW)
+    assert picked is not None
+    soon, late = NOW + 0.9 * KEPT_S, NOW + 1.1 * KEPT_S
+    assert {choice.pick(model, None, soon) for model in "mn" for _ in range(100)} == {picked}
+    others = [drawn(serving(*[{"m": FREE}] * 4, seed=seed), count=1) for seed in range(50)]
+    assert set(NAMES) == {endpoint for each in others for endpoint in each}, "each client has its own"
+    seen = {choice.pick("m", None, late + turn * KEPT_S) for turn in range(50)}
+    assert seen == {pool(choice, number) for number in range(3)}, "and another one after that"
+
+
+def test_what_stays_where_it_goes_does_not_follow_the_last_job() -> None:
+    choice = serving(*[{"m": FREE}] * 4)
+    seen = set()
+    for _ in range(50):
+        choice.forget_last()
+        seen.add(choice.pick("m", None, NOW))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("busy", ["mine", "others", "state", "lacks", "tried", "version"])
+def test_whatever_speaks_against_it_ends_that_moment(busy: str) -> None:
+    choice = serving(*[{"m": FREE}] * 2)
+    picked = choice.pick("m", None, NOW)
+    assert picked is not None
+    match busy:
+        case "mine":
+            picked.mine = 1
+        case "others":
+            picked.waits(1, NOW)
+        case "state":
+            choice.becomes(picked, PoolState.DRAINING)
+        case "lacks":
+            choice.has_not(picked, "m", None, NOW)
+        case "version":
+            choice.has_not(picked, "m", 3, NOW)
+    tried = (picked,) if busy == "tried" else ()
+    assert choice.pick("m", 3 if busy == "version" else None, NOW, tried) not in (None, picked)
 
 
 @pytest.mark.parametrize("busy", [range(0, 16, 2), range(8), range(0, 16, 4)])

@@ -7,7 +7,8 @@
 Of each pool it knows what the pool tells with its answers and when it is asked: which models it has, how many jobs of
 all clients wait there, what a job takes. To this it adds the jobs that this client has sent there since. Of a few pools
 that it draws, it takes the one where the least is to be done. So clients whose knowledge is equally old do not all
-choose the same pool.
+choose the same pool. For a moment, the pool that it took last gets the next job too, if it has nothing to do: what a
+job passes through is still in that processor's caches.
 
 A model that keeps state, or of which nobody has told whether it does, has one pool: the first in an order that depends
 on nothing but the names of model and endpoint (rendezvous hashing). All clients with these endpoints agree on it, and
@@ -38,6 +39,8 @@ LONGEST_S = 1e6  # what is told of a longer job, or of none that has a length, i
 LEAST_S = 1e-4  # a pool takes no less for a job: what is not known yet is not free
 NEAR = 2.0  # a pool on this machine may be so many times as busy as the best one elsewhere
 ALIKE = 1.5  # where nothing waits, pools are alike whose jobs do not take so many times as long
+
+KEPT_S = 0.1  # how long the pool taken last is not compared: of those that seem alike, another may answer sooner
 
 
 class PoolState(Enum):
@@ -135,6 +138,8 @@ class Choice:
         self.pools: dict[str, Pool] = {}
         self._random = chance.random
         self._free: dict[str, list[Pool]] = {}  # by model: where its jobs may go, as long as nothing else is told
+        self._last: Pool | None = None  # the one that was found best
+        self._kept_until = 0.0
         self.replace(endpoints, near)
 
     def replace(self, endpoints: Iterable[str], near: Collection[str] = ()) -> None:
@@ -171,13 +176,21 @@ class Choice:
             pools = self._found(model, version, now)
         if tried or version is not None:
             pools = [pool for pool in pools if pool not in tried and not pool.lacks(model, version, now)]
-        count = len(pools)
-        if count < 2:
+        if len(pools) < 2:
             return pools[0] if pools else None
-        drawn: Sequence[Pool] = pools
-        if count > DRAWN:
-            drawn, count = self._drawn(pools), DRAWN
-        first = int(self._random() * count)
+        last = self._last
+        if last is None or now >= self._kept_until or last.mine or last.others or last not in pools:
+            self._last = last = self._best(pools, now)
+            self._kept_until = now + KEPT_S
+        return last
+
+    def forget_last(self) -> None:
+        """What is picked next stays there, so it is compared."""
+        self._last = None
+
+    def _best(self, pools: Sequence[Pool], now: float) -> Pool:
+        drawn = self._drawn(pools) if len(pools) > DRAWN else pools
+        first = int(self._random() * len(drawn))
         best, others = drawn[first], [*drawn[first + 1 :], *drawn[:first]]
         best_s = best.expected_s(now)
         for other in others:

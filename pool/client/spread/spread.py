@@ -106,6 +106,8 @@ class Spread:
         def connection() -> Connection:
             request = Request(model)
             if not chosen:
+                with self.lock:
+                    self._choice.forget_last()
                 found = self.connection(request)  # there are members now
                 with self.lock:
                     pool = None if private else self._choice.keeper(model, None, time.monotonic())
