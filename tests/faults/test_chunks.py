@@ -18,7 +18,7 @@ from pool import Client, errors
 from pool.client.request import Request
 from support.fake_pool import TIMELINE
 from support.fault_orders import Orders
-from support.pool_process import PoolProcess, stub_config
+from support.pool_process import READY_S, PoolProcess, stub_config
 from support.processes import eventually
 
 pytestmark = pytest.mark.faults
@@ -58,7 +58,7 @@ def way(pool: PoolProcess) -> Path:
 
 @pytest.fixture
 def client(way: Path) -> Iterator[Client]:
-    with Client(f"ipc://{way}/p.sock") as client:
+    with Client(f"ipc://{way}/p.sock", reconnect_timeout=READY_S) as client:
         for signature in ("double", "fail", "kill"):
             quick = replace(TIMELINE, run_s=1e-6, batch_rows=1)
             client._connected().grain.learn(Request("rows", signature), quick, True)

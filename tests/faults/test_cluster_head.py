@@ -20,20 +20,19 @@ from support.ray_cluster import LocalCluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
-HEAD_AWAY_S = 5  # after so long without a head Ray ends what has connected to it; a minute by default
-PATIENCE = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S)}
+HEAD_AWAY_S = 5  # after so long without a head Ray ends what has connected to it; a minute by default, if it returns
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
     """Its head keeps what it knows as the parameter says."""
-    with request.param(tmp_path) as environ, one_pool({**PATIENCE, **environ}) as found:
+    with request.param(tmp_path) as environ, one_pool(environ) as found:
         yield found
 
 
 @contextlib.contextmanager
 def nothing(_folder: Path) -> Iterator[dict[str, str]]:
-    yield {}
+    yield {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S)}
 
 
 @contextlib.contextmanager

@@ -34,10 +34,12 @@ SEED = os.environ.get("FUZZ_SEED", "20261121")
 LONG_S = 90.0
 LONGER_S = 90.0  # a run goes on until each kind of message was mutated, but for no longer than this
 MAD_KINDS = {"Hello", "Beat", "Ready", "Run", "Done"}
+SANE_KINDS = {32, 35, 36, 38}  # HELLO, BEAT, READY, DONE
 RARE_KINDS = {"Welcome"}  # in a run of minutes
 SAID = {**WORKER_MESSAGES, Refusal.kind: Refusal}  # to a HELLO of another version
 GROWTH_BYTES = 24 << 20
-FORGOTTEN_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
+LOOK_S = 0.05
+FORGOTTEN_S = 60.0  # the pool calls a client gone that has said nothing for 30 s, in which it was not held up itself
 MODELS = """
 [[model]]
 name = "rows"
@@ -174,10 +176,12 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
     with Relay(pool.endpoint, f"ipc://{madhouse.folder}/relay") as relay, Client(relay.endpoint) as client:
         chat(client)
         chat(client)  # of calls that are known by then
+        client.run("rows", np.ones(1, np.float32), signature="double", device="slot:0")  # whose messages are kept
+        # A busy machine may hold up the thread that beats.
+        eventually(lambda: {frames[0][5] for frames in madhouse.said_by_workers()} == SANE_KINDS)
     to_front, to_back = relay.said, madhouse.said_by_workers()
     held = descriptors(pool.pid), segments(pool.pid)
     assert len(to_front) > 10
-    assert {frames[0][5] for frames in to_back} == {32, 35, 36, 38}, "HELLO, BEAT, READY, DONE"
     strangers = [
         Stranger(pool.endpoint, to_front, random.Random(f"{SEED}/front/1")),
         Stranger(pool.endpoint, [*to_front, *to_back], random.Random(f"{SEED}/front/2")),
@@ -252,12 +256,28 @@ def test_a_client_that_hears_what_is_mutated_ends_every_future(tmp_path: Path) -
         heard.append(frames)
         return mutated(rng, frames, heard) if rng.random() < 0.1 else frames
 
-    with pool_process(stub_config(models=MODELS)) as pool, Relay(pool.endpoint, f"ipc://{tmp_path}/r", change) as relay:
+    looks, over = 0, threading.Event()
+
+    def look() -> None:
+        """Counts the time in which this process runs: while a busy machine holds it up nothing can end here."""
+        nonlocal looks
+        while not over.wait(LOOK_S):
+            looks += 1
+
+    clock = threading.Thread(target=look)
+    with (
+        pool_process(stub_config(models=MODELS)) as pool,
+        Relay(pool.endpoint, f"ipc://{tmp_path}/r", change) as relay,
+        contextlib.ExitStack() as ends,
+    ):
+        clock.start()
+        ends.callback(clock.join)
+        ends.callback(over.set)
         for _ in range(10):
             with Client(relay.endpoint) as client:
                 values = [np.array([n], np.float32) for n in range(30)]
                 futures = [client.submit("rows", value, signature="double", timeout=0.5) for value in values]
-                began = time.monotonic()
-                ends = [future.exception(20) for future in futures]
-                assert time.monotonic() - began < 6, SEED
-                assert all(isinstance(end, errors.PoolError | None) for end in ends), SEED
+                began = looks
+                ended = [future.exception(60) for future in futures]
+                assert (looks - began) * LOOK_S < 6, SEED
+                assert all(isinstance(end, errors.PoolError | None) for end in ended), SEED

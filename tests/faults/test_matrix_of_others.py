@@ -38,6 +38,9 @@ class Parked:
         serving = [slot for slot, moment in enumerate(MOMENTS) if moment not in ON_THE_WAY_UP]
         with pool.client() as client:
             eventually(lambda: all(client.status().slots[slot].state == "READY" for slot in serving), 40)
+        for slot, moment in enumerate(MOMENTS):
+            if moment in ON_THE_WAY_UP:
+                orders.await_claim(self.whose(slot))  # by then it has the connections that it will have
         for slot in serving:
             orders.give(self.whose(slot), MOMENTS[slot], fault)
         orders.await_claim(self.whose(MOMENTS.index("idle")))  # before a job comes

@@ -1,11 +1,12 @@
 """What a caller waits for that nobody will give: after the pool's death, its own freeze, or Ctrl-C."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,12 +36,21 @@ path = "stub:faults"
 devices = "all"
 """
 ONE_LANE = stub_config("lanes = 1", '["cpu"]', MODELS, "[queue]\nmax_jobs = 20")
-WIDE = stub_config("lanes = 1", '["cpu"]', MODELS)
+# Of `held`, a negative number runs until somebody has opened and closed the FIFO `ledger`.gate.
+HELD = """
+[[model]]
+name = "held"
+path = "stub:counter?@folder@/ledger"
+"""
+WIDE = stub_config("lanes = 1\ndrain_timeout = 0.2", '["cpu"]', MODELS + HELD)
 
 # It stops itself in its I/O thread, with the first jobs sent and the others behind them: the window is 128. The signal
-# is that thread's own: it goes no step further, as it may where the kernel picks who takes one of the process.
+# is that thread's own: it goes no step further, as it may where the kernel picks who takes one of the process. How long
+# it was frozen is what its clock tells it afterwards: then no time of the jobs passes while this machine is busy.
 FROZEN = """
-import signal, sys, threading
+import signal, sys, threading, time
+clock, frozen_s = time.monotonic, 0.0
+time.monotonic = lambda: clock() + frozen_s
 import numpy as np
 from pool import Client
 from pool.client.dialogue import Dialogue
@@ -55,10 +65,12 @@ def take_all(self):
     take(self)
 
 def stop(self, *arguments):
+    global frozen_s
     where(self, *arguments)
     if len(self._behind) == 172 or (self._behind and sys.argv[2] == "finish"):
         setattr(Dispatch, sys.argv[2], where)
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        frozen_s += float(sys.argv[3])
 
 Dialogue._take_outbox = take_all
 setattr(Dispatch, sys.argv[2], stop)
@@ -67,11 +79,11 @@ with Client(sys.argv[1]) as client:
     client.run("rows", one, signature="double")
     out.clear()
     # Neighbours differ, so that none leave as one chunk.
-    futures = [client.submit("rows", one, signature="double", timeout=10, priority=n % 2) for n in range(300)]
+    futures = [client.submit("rows", one, signature="double", timeout=100, priority=n % 2) for n in range(300)]
     out.set()
     print(sum(future.exception() is None for future in futures), flush=True)
 """
-FREEZE_S = 5.5  # of the ten, and more than is left
+FREEZE_S = 55.0  # of the hundred, and more than is left
 
 
 def floats(*values: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
@@ -79,8 +91,15 @@ def floats(*values: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
 
 
 @pytest.fixture
-def pool() -> Iterator[PoolProcess]:
-    with pool_process(WIDE) as running:
+def gate(tmp_path: Path) -> Path:
+    gate = tmp_path / "ledger.gate"
+    os.mkfifo(gate)
+    return gate
+
+
+@pytest.fixture
+def pool(gate: Path) -> Iterator[PoolProcess]:
+    with pool_process(WIDE.replace("@folder@", str(gate.parent))) as running:
         yield running
 
 
@@ -109,7 +128,7 @@ def test_map_ends_soon_after_the_pool_died() -> None:
             thread.start()
             eventually(lambda: client.status().slots[0].jobs_done > 50)
             pool.running.kill()
-            thread.join(15.0)
+            eventually(lambda: not thread.is_alive(), 60.0)
             assert [type(error) for error in ended] == [errors.PoolUnreachable]
     finally:
         pool.kill()
@@ -117,13 +136,13 @@ def test_map_ends_soon_after_the_pool_died() -> None:
 
 @pytest.mark.parametrize("where", ["send", "send_waiting", "finish"])
 def test_a_client_that_was_frozen_does_not_count_that_as_the_pool_s_pace(pool: PoolProcess, where: str) -> None:
-    argv = [sys.executable, "-P", "-c", FROZEN, pool.endpoint, where]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+    argv = [sys.executable, "-P", "-c", FROZEN, pool.endpoint, where, str(FREEZE_S)]
+    with pool.client() as other, subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             eventually(lambda: state(process.pid) == "T")
-            time.sleep(FREEZE_S)
+            eventually(lambda: other.status().queue.jobs == 0)  # their answers are there when it goes on
             process.send_signal(signal.SIGCONT)
-            assert int(process.communicate(timeout=30)[0]) == 300
+            assert int(process.communicate(timeout=90)[0]) == 300
         finally:
             process.kill()
 
@@ -135,23 +154,33 @@ def test_nobody_is_refused_by_the_median_of_what_runs_now(client: Client) -> Non
     for seconds in (1.5, 0.02, 1.5, 0.02, 1.5, 0.02, 1.5):
         client.run("faults", seconds, signature="sleep")
     client.run("rows", floats(1), signature="double")
-    client.submit("faults", 0.1, signature="sleep")
+    client.submit("faults", 600.0, signature="sleep")
     eventually(lambda: client.status().slots[0].busy_lanes == 1)
-    assert client.run("rows", floats(1), signature="double", timeout=1.0)["y"].tolist() == [2]
+    with pytest.raises(errors.DeadlineExceeded) as late:
+        client.run("rows", floats(1), signature="double", timeout=1.0)
+    assert "it would take" not in str(late.value), "it was refused, and could not wait for its time"
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_run_that_was_interrupted_leaves_no_job_behind(client: Client) -> None:
+def test_a_run_that_was_interrupted_leaves_no_job_behind(pool: PoolProcess, client: Client, gate: Path) -> None:
     """As `submit(block=True)` does: nobody has the future."""
-    client.submit("faults", 2.0, signature="sleep")
+    client.submit("held", np.array([-1]), signature="gated")
     eventually(lambda: client.status().slots[0].busy_lanes == 1)
     main = threading.main_thread().ident
     assert main is not None
-    timer = threading.Timer(0.4, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
+
+    def interrupt() -> None:
+        """As soon as the pool has the job, whose caller waits then."""
+        with pool.client() as other:
+            eventually(lambda: other.status().queue.jobs == 2)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
         client.run("rows", floats(1), signature="double")
-    timer.join()
+    thread.join()
     eventually(lambda: client.status().answered.get("cancelled") == 1)
+    gate.write_bytes(b"")
     # The client lives on.
     assert client.run("rows", floats(2), signature="double")["y"].tolist() == [4]

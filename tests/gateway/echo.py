@@ -90,10 +90,22 @@ async def serving(**limits: Any) -> AsyncIterator[tuple[Server, Echo, int]]:
     assert echo.held_bytes == 0
 
 
+async def sent(port: int, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection on which this was sent before the server, which is in this thread, has accepted it.
+
+    So the server finds both at once: however long this process is held up, no time is over in between.
+    """
+    peer = socket.create_connection(("127.0.0.1", port))
+    peer.setblocking(False)
+    taken = peer.send(data) if data else 0
+    reader, writer = await asyncio.open_connection(sock=peer)
+    writer.write(data[taken:])
+    return reader, writer
+
+
 async def said(port: int, data: bytes, *, ends: bool = False) -> bytes:
     """All that comes back until the server closes; `ends`: the sender has no more to say."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(data)
+    reader, writer = await sent(port, data)
     if ends:
         writer.write_eof()
     try:

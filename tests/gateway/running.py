@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import uvloop
 
+from pool.gateway import catalogue
 from pool.gateway.server import serve
 from pool.wire.gateway import GatewaySettings
 
 READY_S = 20.0
 STOP_S = 60.0
+# How long a gateway waits for what a pool tells, or for one of several. A pool of a busy machine may need longer than
+# whoever probes a gateway waits.
+PATIENCE = {"WAIT_S": 60.0, "ANSWERS_S": 50.0}
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,16 @@ def gateway(*endpoints: str, **settings: Any) -> Iterator[Gateway]:
         await serve(told, listening, stops, ready.set)
 
     thread = threading.Thread(target=lambda: uvloop.run(main()))
-    thread.start()
-    try:
-        assert ready.wait(READY_S)
-        yield Gateway(port)
-    finally:
-        loop, stops = ends[0]
-        loop.call_soon_threadsafe(stops.set)
-        thread.join(STOP_S)
-        assert not thread.is_alive()
-        listening.close()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, seconds in PATIENCE.items():
+            patch.setattr(catalogue, name, seconds)
+        thread.start()
+        try:
+            assert ready.wait(READY_S)
+            yield Gateway(port)
+        finally:
+            loop, stops = ends[0]
+            loop.call_soon_threadsafe(stops.set)
+            thread.join(STOP_S)
+            assert not thread.is_alive()
+            listening.close()

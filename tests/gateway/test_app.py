@@ -51,12 +51,21 @@ def test_a_token_is_needed_where_there_are_any(pool: PoolProcess) -> None:
 
 
 def test_each_token_is_a_client_of_its_own_in_the_pool(pool: PoolProcess) -> None:
-    with gateway(pool.endpoint, tokens=tokens_of("alice", "bob")) as door, pool.client() as client:
-        before = client.status().clients
-        for more, name in ((1, "alice"), (1, "alice"), (2, "bob")):
+    with gateway(pool.endpoint, tokens=tokens_of("carol", "dave")) as door, pool.client() as client:
+
+        def connections() -> dict[str, int]:
+            """Of these two alone: clients of another test may still leave."""
+            names = "token:carol", "token:dave"
+            return {each.name: each.connections for each in client.status().accounts if each.name in names}
+
+        for name, expected in (
+            ("carol", {"token:carol": 1}),
+            ("carol", {"token:carol": 1}),
+            ("dave", {"token:carol": 1, "token:dave": 1}),
+        ):
             with_token = {"Authorization": f"Bearer {name}"}
             assert requests.get(f"{door.url}/v2/models/echo", headers=with_token, timeout=20).status_code == 200
-            assert client.status().clients == before + more
+            assert connections() == expected
 
 
 def test_what_a_compressed_body_becomes_is_on_the_account_of_all_bodies() -> None:

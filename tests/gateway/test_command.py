@@ -62,7 +62,7 @@ def test_one_of_several_that_dies_is_followed_and_the_parents_end_is_that_of_all
         assert len(second) == 2
         process.kill()
         process.wait(END_S)
-        eventually(lambda: not any(map(alive, second)), 5)
+        eventually(lambda: not any(map(alive, second)))
 
 
 def test_options_win_over_the_configuration_of_this_folder(pool: PoolProcess, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.echo import response, said, serving
+from gateway.echo import response, said, sent, serving
 from pool.gateway.http import Limits, Server
 from pool.gateway.http.connection import Connection
 from pool.gateway.http.head import read_head
@@ -274,8 +274,7 @@ def test_a_large_body_that_is_promised_gives_no_time_before_it_comes() -> None:
 @pytest.mark.parametrize("data", [post(body=bytes(60_000)), chunked(bytes(60_000), 9000)], ids=["length", "chunks"])
 def test_what_has_come_of_a_body_gives_time_for_the_rest(data: bytes) -> None:
     async def scenario(_server: Server, _echo: Any, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(data[:50_000])
+        reader, writer = await sent(port, data[:50_000])
         await asyncio.sleep(1.2)  # the server has looked who is late
         writer.write(data[50_000:])
         assert (await response(reader))[0] == 200

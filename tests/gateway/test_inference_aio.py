@@ -90,13 +90,17 @@ def test_who_hangs_up_cancels_his_job(door: Gateway, pool: PoolProcess) -> None:
                 asyncio.ensure_future(client.infer("faults", sleeps, parameters={"signature": "sleep"}))
                 for _ in range(20)
             ]
-            await asyncio.to_thread(eventually, lambda: own.status().queue.queued > 0)
+            await asyncio.to_thread(eventually, lambda: own.status().queue.jobs == len(jobs))
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
 
+        before = own.status().answered
         asking(door, ask)
-        eventually(lambda: own.status().queue.queued == 0, 5.0)  # each of them would take nine seconds
+        eventually(lambda: own.status().queue.jobs == 0)
+        after = own.status().answered
+        assert after.get("cancelled", 0) - before.get("cancelled", 0) == 20
+        assert after.get("done", 0) == before.get("done", 0)
 
 
 def test_a_tensor_that_lies_in_shared_memory_is_sent_where_it_lies(pool: PoolProcess) -> None:

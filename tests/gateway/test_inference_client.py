@@ -1,6 +1,5 @@
 """`tritonclient.http`, as it is, against a gateway of a pool with stub models."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,10 +151,8 @@ def test_what_the_pool_refuses_is_refused_in_its_words(client: InferenceServerCl
 
 
 def test_a_timeout_is_in_microseconds(client: InferenceServerClient) -> None:
-    began = time.monotonic()
-    with refusal(504, ""):
+    with refusal(504, ""):  # of any larger unit there would be enough for an answer
         client.infer("faults", [tensor(np.array(9.0), "seconds")], timeout=200_000, parameters={"signature": "sleep"})
-    assert time.monotonic() - began < 9
 
 
 def test_sequences_classes_regions_traces_and_logging_are_refused_with_the_reason(

@@ -228,15 +228,19 @@ def test_a_real_prometheus_has_what_the_pool_has(pool: PoolProcess, tmp_path: Pa
             client.run("faults", {"text": b"why"}, signature="fail")
         told = 'sum(pool_jobs_total{outcome="done"})'
         eventually(lambda: asked(where, told) == {(): before + 20.0}, 60.0)
-        assert asked(where, "sum(pool_job_duration_seconds_count)") == {(): before + 20.0}
+        # A scrape that is late is none, and for a while there is no number: each is awaited.
+        eventually(lambda: asked(where, "sum(pool_job_duration_seconds_count)") == {(): before + 20.0}, 60.0)
         failed = 'sum(pool_jobs_total{model="faults", outcome="model-failed"})'
         eventually(lambda: asked(where, failed) == {(): 1.0 + failures}, 60.0)
-        assert asked(where, 'sum(pool_slot_state{state="READY"})') == {(): 2.0}
+        eventually(lambda: asked(where, 'sum(pool_slot_state{state="READY"})') == {(): 2.0}, 60.0)
         scrapes = 'pool_gateway_requests_total{route="metrics", code="200"} > 2'
         eventually(lambda: bool(asked(where, scrapes)), 60.0)
-        targets = requests.get(f"{where}/api/v1/targets", timeout=20).json()["data"]["activeTargets"]
-        assert [target["health"] for target in targets] == ["up"]
-        assert [target["lastError"] for target in targets] == [""]
+
+        def healths() -> list[tuple[str, str]]:
+            targets = requests.get(f"{where}/api/v1/targets", timeout=20).json()["data"]["activeTargets"]
+            return [(target["health"], target["lastError"]) for target in targets]
+
+        eventually(lambda: healths() == [("up", "")], 60.0, healths)
         alerts = requests.get(f"{where}/api/v1/rules", timeout=20).json()["data"]["groups"][0]["rules"]
         assert {rule["health"] for rule in alerts} <= {"ok", "unknown"}
 

@@ -1,11 +1,14 @@
 """The parent's side alone: whatever a process in the gateway's place does, the loop goes on and it ends."""
 
+import gc
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -44,15 +47,24 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
+def waits(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("a turn waits for nobody")
+
+
 def turning(loop: Loop, what: Callable[[], bool]) -> Callable[[], bool]:
-    """For `eventually`: the loop turns while it is waited for."""
+    """For `eventually`: the loop turns while it is waited for.
+
+    No clock judges a turn, which may be held up on a busy machine: nothing in it may wait for a process or for time.
+    Nor for a descriptor: what is there ends at the test's order alone, so such a turn would never end.
+    """
     soon = loop.alarm(lambda: None)
 
     def looks() -> bool:
         soon.by(time.monotonic() + 0.05)
-        before = time.monotonic()
-        loop.turn()
-        assert time.monotonic() - before < 1.0, "a turn waits for nobody"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(subprocess.Popen, "wait", waits)
+            patch.setattr(time, "sleep", waits)
+            loop.turn()
         return what()
 
     return looks
@@ -70,7 +82,7 @@ def gateways(
     gateways.start()
     yield gateways
     gateways.close(0.1)
-    assert not any(map(alive, pids(tmp_path)))
+    eventually(lambda: not any(map(alive, pids(tmp_path))))  # the kernel may hold one for a while that is killed
 
 
 def pids(folder: Path) -> list[int]:
@@ -86,7 +98,7 @@ def test_whatever_is_in_its_place_is_tended_and_ends(gateways: Gateways, loop: L
     assert len(gateways.status()["processes"]) == 1
     gone: list[bool] = []
     gateways.stop(lambda: gone.append(True))
-    eventually(turning(loop, lambda: bool(gone)), 10, gateways.status)
+    eventually(turning(loop, lambda: bool(gone)), saw=gateways.status)
     assert gateways.status()["processes"][0]["state"] == "STOPPED"
     assert not any(map(alive, pids(tmp_path)))
 
@@ -104,8 +116,10 @@ def test_the_log_takes_as_many_lines_a_second_as_of_a_worker(
     gateways: Gateways, loop: Loop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
+    first = int(time.monotonic())
     eventually(turning(loop, lambda: "more lines" in caplog.text))
-    seconds = len([text for text in caplog.messages if "more lines" in text]) + 2
+    # Not each second has lines that were dropped. One that follows begins anew, beside the last lines of its former.
+    seconds = int(time.monotonic()) - first + 1 + 2 * gateways.status()["processes"][0]["restarts"]
     assert caplog.messages.count(f"gateway 0 | {'x' * 4096}") <= LINES_A_SECOND * seconds
     assert pids(tmp_path)
     assert gateways.status()["url"].startswith("http://127.0.0.1:")
@@ -114,11 +128,12 @@ def test_the_log_takes_as_many_lines_a_second_as_of_a_worker(
 def test_a_process_that_cannot_be_had_is_tried_again(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     gateways = Gateways(SETTINGS, listen("127.0.0.1:0"), os.environ, loop, pace=PACE)
+    gc.collect()  # what other tests have left goes now, and not meanwhile
     before = len(os.listdir("/proc/self/fd"))
     gateways.start()
     eventually(turning(loop, lambda: gateways.status()["processes"][0]["restarts"] >= 3))
     assert "cannot be spawned: " in gateways.status()["processes"][0]["reason"]
-    assert len(os.listdir("/proc/self/fd")) == before, "nothing of a try is left"
+    assert len(os.listdir("/proc/self/fd")) <= before, "nothing of a try is left"
     gateways.close(0.0)
 
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from integration.run_ledger import Ledger
 from pool import AsyncClient, AsyncSession, errors
 from pool.client.payload import encode_call
 from pool.wire.records import JobSummary
@@ -74,19 +76,33 @@ def test_what_is_refused_is_refused_as_of_a_blocking_one(pool: PoolProcess) -> N
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_cancels_its_run(pool: PoolProcess) -> None:
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path)
+
+
+@pytest.fixture
+def held(ledger: Ledger) -> Iterator[PoolProcess]:
+    """A pool of one lane, in which a negative job of `told` runs until the test opens the gate."""
+    told = f'[[model]]\nname = "told"\npath = "stub:counter?{ledger.path}"\n'
+    with pool_process(stub_config("lanes = 1", '["cpu"]', told)) as running:
+        yield running
+
+
+def test_a_task_that_is_cancelled_cancels_its_run(held: PoolProcess, ledger: Ledger) -> None:
     async def main() -> None:
-        async with AsyncClient(pool.endpoint) as client:
-            task = asyncio.create_task(client.session("faults").run("sleep", {"sleep/seconds:0": 1.0}))
-            while not any(job.model == "faults" and job.state == "LEASED" for job in await jobs(client)):
+        async with AsyncClient(held.endpoint) as client:
+            task = asyncio.create_task(client.session("told").run("gated/total:0", {"gated/n:0": [-1]}))
+            while not ledger.started():
                 await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            while not any(job.model == "faults" and job.state == "CANCELLED" for job in await jobs(client)):
+            while not any(job.state == "CANCELLED" for job in await jobs(client)):
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(main(), 20))
+    ledger.open_gate()
 
 
 async def jobs(client: AsyncClient) -> tuple[JobSummary, ...]:
@@ -163,22 +179,22 @@ def test_an_error_of_map_comes_in_its_turn(pool: PoolProcess) -> None:
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def test_a_task_that_is_cancelled_in_map_takes_back_what_is_out(pool: PoolProcess) -> None:
+def test_a_task_that_is_cancelled_in_map_takes_back_what_is_out(held: PoolProcess, ledger: Ledger) -> None:
+    """One of them runs, and the others wait for its lane."""
+
     async def main() -> None:
-        async with AsyncClient(pool.endpoint) as client:
+        async with AsyncClient(held.endpoint) as client:
 
             async def take() -> None:
-                async for _ in client.map("faults", [{"seconds": 1.0}] * 9, signature="sleep", in_flight=3):
+                async for _ in client.map("told", [{"n": [-1]}] * 9, signature="gated", in_flight=3):
                     raise AssertionError("none of them ends")
 
-            before = [job.job for job in await jobs(client) if job.model == "faults"]
-
             async def mine(*states: str) -> bool:
-                found = [job for job in await jobs(client) if job.model == "faults" and job.job not in before]
+                found = await jobs(client)
                 return len(found) == 3 and all(job.state in states for job in found)
 
             task = asyncio.create_task(take())
-            while not await mine("QUEUED", "LEASED"):
+            while not (ledger.started() and await mine("QUEUED", "LEASED")):
                 await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -187,6 +203,8 @@ def test_a_task_that_is_cancelled_in_map_takes_back_what_is_out(pool: PoolProces
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(main(), 40))
+    ledger.open_gate()
+    assert ledger.started() == [-1], "those that waited have not started"
 
 
 def test_many_are_futures_and_their_results_in_order(pool: PoolProcess) -> None:

@@ -49,7 +49,9 @@ def test_the_pool_ends_with_a_report_and_every_caller_hears_of_it(pool: PoolProc
     workers = pool.workers()
     with pool.client(reconnect_timeout=0) as one, pool.client(reconnect_timeout=0) as other:
         assert one.run("echo", MARKED)["x"].tobytes() == MARKED.tobytes()
-        sleeps = one.submit("faults", 60.0, signature="sleep", timeout=90)  # its worker is in the middle of it
+        sleeps = one.submit("faults", 60.0, signature="sleep", timeout=90)
+        # Its worker is in the middle of it. Of two clients the second's jobs might come first: the fourth is the fault.
+        eventually(lambda: any(slot.busy_lanes for slot in one.status().slots))
         waits = other.submit("counter", 1.0, signature="add", timeout=90)
         assert waits.result(30)
         last = other.submit("echo", 1.0, timeout=90)

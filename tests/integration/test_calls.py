@@ -1,5 +1,6 @@
 """Clients that lie about their calls, and peers of the former version: each is told so, and the pool goes on."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ class Peer:
 
     def __init__(self, dealer: "zmq.Socket[bytes]") -> None:
         self.dealer = dealer
+        self._results: deque[wire.Result] = deque()  # what ends at the same time comes in one message
         self.say(wire.Open("by hand"), NO_INSTANCE)
         self.instance = dealer.recv_multipart()[0][6:14]
 
@@ -59,10 +61,14 @@ class Peer:
         self.say(asked.submit(TABLE, call, registers), payload=PAYLOAD[1:])
 
     def hear(self) -> Any:
-        """The next message but RELEASED; the only result of one of results."""
-        while isinstance(message := decode(wire.CLIENT_MESSAGES, self.dealer.recv_multipart()).message, wire.Released):
-            pass
-        return message.results[0] if isinstance(message, wire.Results) else message
+        """The next message but RELEASED, or the next result of one of results."""
+        while not self._results:
+            message = decode(wire.CLIENT_MESSAGES, self.dealer.recv_multipart()).message
+            if isinstance(message, wire.Results):
+                self._results.extend(message.results)
+            elif not isinstance(message, wire.Released):
+                return message
+        return self._results.popleft()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from support.commands import Done, command_line, in_process, run_command
 from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
-from support.processes import alive, children, eventually
+from support.processes import alive, children, eventually, freeze
 
 TIMEOUT_S = 60.0
 
@@ -318,7 +318,7 @@ def test_stop_and_what_follows() -> None:
 
 
 def test_a_pool_that_is_stopped_by_a_signal_is_told_from_none(half: PoolProcess) -> None:
-    half.running.send_signal(signal.SIGSTOP)
+    freeze(half.pid)  # or it may still answer
     try:
         assert f"does not answer (waited 2 s): its process (pid {half.pid}) is stopped" in failure(half, "status")
     finally:

@@ -15,6 +15,7 @@ from pool import Client
 from pool.errors import PoolError
 from support.commands import command_line, in_process, run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
+from support.processes import eventually
 
 MODELS = """
 [[model]]
@@ -88,7 +89,8 @@ def test_a_worker_has_two_names(pool: PoolProcess) -> None:
 
 def test_logs_are_those_of_the_pool_wherever_they_go(pool: PoolProcess) -> None:
     shown = in_process("logs", "-n", "1000", pool=pool).out.splitlines()
-    assert shown[: len(shown)] == [line for line in pool.text().splitlines() if line in set(shown)]
+    # A thread of the pool writes them, a moment after they can be asked for.
+    eventually(lambda: [line for line in pool.text().splitlines() if line in set(shown)] == shown)
     assert any(line.endswith(f"ready: 2 of 2 slots serve at {pool.endpoint}") for line in shown)
     (last,) = in_process("logs", "-n", "1", "--json", pool=pool).out.splitlines()
     assert json.loads(last).keys() >= {"time", "level", "event", "message"}

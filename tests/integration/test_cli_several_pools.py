@@ -12,6 +12,7 @@ import pytest
 from pool.cli.options import IMPATIENT
 from support.commands import Done, in_process
 from support.pool_process import PoolProcess
+from support.processes import freeze
 from support.several_pools import MODEL, started
 
 pytestmark = pytest.mark.remote
@@ -154,7 +155,7 @@ def test_a_frozen_one_delays_no_other_for_long(two: list[PoolProcess]) -> None:
 
 @contextlib.contextmanager
 def frozen(pool: PoolProcess) -> Iterator[None]:
-    os.kill(pool.pid, signal.SIGSTOP)
+    freeze(pool.pid)  # or it may still answer
     try:
         yield
     finally:

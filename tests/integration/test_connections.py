@@ -35,6 +35,7 @@ class Door:
     def dealer(self) -> "zmq.Socket[Any]":
         dealer = self._context.socket(zmq.DEALER)
         dealer.linger = 0
+        dealer.reconnect_ivl = -1  # one that was ended would be there again before anybody has seen that it was gone
         if self._own:
             dealer.curve_serverkey = self._own[0]
             dealer.curve_publickey, dealer.curve_secretkey = zmq.curve_keypair()

@@ -20,7 +20,7 @@ from pool.config import parse_settings
 from pool.core.actions import PoolStopped
 from pool.loop.loop import Loop
 from pool.loop.watch import Source, Watch
-from pool.plan import versions
+from pool.plan import version_watch, versions
 from pool.plan.planning import make_plan
 from pool.processes.launch import Launch
 from pool.serve.service import Service
@@ -163,6 +163,7 @@ def test_nothing_is_looked_at_again_and_again(tmp_path: Path, monkeypatch: pytes
         answers.set()
 
     idle: list[float] = []
+    monkeypatch.setattr(version_watch, "SLOW_S", 3600.0)  # or on a slow machine the rings could come just before that
     monkeypatch.setattr(versions, "versions_in", versions_in)
     monkeypatch.setattr(Watch, "wait", noted)
     folder = tmp_path / "model"

@@ -331,7 +331,8 @@ def test_a_gpu_that_vanishes_ends_its_slot_alone(nvml: FakeNvml) -> None:
 
 def test_what_the_driver_says_of_an_error_is_in_the_log(nvml: FakeNvml) -> None:
     with two_gpus(nvml) as (pool, client):
-        assert listens(pool), "events are told from then on at which somebody has asked for them"
+        # Events are told from then on at which the listener has asked for them, before it reads the GPU the first time.
+        eventually(lambda: slot(client).gpus[0].used_bytes is not None)
         nvml.say(CARD, xid=31)
         os.kill(pid_of(slot(client)), signal.SIGKILL)
         pool.await_log("slot 0: the driver says of its GPU: Xid 31, ")

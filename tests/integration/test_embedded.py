@@ -100,6 +100,9 @@ def test_its_death_is_the_end_of_its_jobs() -> None:
     with pool.start({"model": models, "pool": {"devices": ["cpu"]}}) as running:
         future = running.submit("faults", 30.0, signature="sleep")
         running.status()
+        # A thread of the pool writes its log, a moment after the pool has told this program that it is ready.
+        log = Path(running.endpoint.removeprefix("ipc://")).with_name("log")
+        eventually(lambda: "ready: 1 " in log.read_text())
         os.kill(running.pid, signal.SIGKILL)
         with pytest.raises(errors.PoolUnreachable, match="went away before it answered"):
             future.result(5)

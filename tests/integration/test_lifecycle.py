@@ -1,71 +1,89 @@
 """Start, stop, locks, signals: what a pool leaves behind is nothing."""
 
+import contextlib
 import os
 import signal
 import socket
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration.run_ledger import Ledger
-from pool import errors
-from support.commands import run_command
+from pool import Client, errors
+from support.commands import command_line, run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, freeze
 
 pytestmark = pytest.mark.faults
 
 
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path)
+
+
+def held(ledger: Ledger) -> str:
+    """A pool's configuration: one of its jobs runs until the test opens the gate, and so long the others wait."""
+    return stub_config("lanes = 1", models=f'[[model]]\nname = "told"\npath = "stub:counter?{ledger.path}"\n')
+
+
+@contextlib.contextmanager
+def drained(pool: PoolProcess, client: Client, ledger: Ledger) -> Iterator[None]:
+    """The block begins a drain: while it lasts one job runs, and two are queued. They are finished, and then it ends.
+
+    The signal that begins it is not sent again: a second one would end the drain.
+    """
+    workers = pool.workers()
+    with ledger.occupied(client, "told") as running:
+        queued = [client.submit("told", 1, signature="add") for _ in range(2)]
+        eventually(lambda: client.status().queue.jobs == 3)
+        yield
+        pool.await_log("stopping: ")
+        assert not running.done()
+    assert pool.wait() == 0, pool.text()
+    assert running.result(20)["total"].tolist() == [-1]
+    assert [int(future.result(20)["total"]) for future in queued] == [0, 1]
+    pool.assert_clean(workers)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_drains_and_ends_with_status_0(number: signal.Signals) -> None:
-    with pool_process(stub_config()) as pool, pool.client() as client:
-        futures = [client.submit("faults", 0.5, signature="sleep") for _ in range(6)]
-        eventually(lambda: client.status().queue.jobs == 6)
-        assert pool.stop(number) == 0, pool.text()
-        # Four lanes and six jobs: two were still queued when the drain began.
-        assert all(future.result(1)["pid"] > 0 for future in futures)
+def test_a_signal_drains_and_ends_with_status_0(number: signal.Signals, ledger: Ledger) -> None:
+    with pool_process(held(ledger)) as pool, pool.client() as client, drained(pool, client, ledger):
+        pool.running.send_signal(number)
 
 
-def test_pool_stop_drains_too() -> None:
-    with pool_process(stub_config()) as pool, pool.client() as client:
-        future = client.submit("faults", 0.5, signature="sleep")
-        workers = pool.workers()
-        assert run_command(pool, "stop").returncode == 0
-        assert future.result(1)
-        assert pool.wait(5) == 0
-        pool.assert_clean(workers)
+def test_pool_stop_drains_too(ledger: Ledger) -> None:
+    with pool_process(held(ledger)) as pool, pool.client() as client:
+        with drained(pool, client, ledger):
+            stop = subprocess.Popen(command_line(pool, "stop"))
+        assert stop.wait(20) == 0
 
 
-def test_the_end_of_its_lifeline_drains_a_pool_that_has_other_clients() -> None:
+def test_the_end_of_its_lifeline_drains_a_pool_that_has_other_clients(ledger: Ledger) -> None:
     """Whatever ends the process at the other end: the kernel closes it."""
     mine, theirs = socket.socketpair()
-    pool = PoolProcess(stub_config(), options=("--lifeline", str(theirs.fileno())))
+    pool = PoolProcess(held(ledger), options=("--lifeline", str(theirs.fileno())))
     try:
         with theirs:
             pool.inherited = (theirs.fileno(),)
             pool.start().await_ready()
-        workers = pool.workers()
-        with pool.client() as client:
-            futures = [client.submit("faults", 0.5, signature="sleep") for _ in range(6)]
-            eventually(lambda: client.status().queue.jobs == 6)
+        with pool.client() as client, drained(pool, client, ledger):
             mine.close()
-            assert pool.wait() == 0, pool.text()
-            assert all(future.result(1)["pid"] > 0 for future in futures)
-        pool.assert_clean(workers)
     finally:
         mine.close()
         pool.kill()
 
 
-def test_new_jobs_are_refused_while_the_pool_drains() -> None:
-    with pool_process(stub_config()) as pool, pool.client(reconnect_timeout=0) as client:
-        slow = client.submit("faults", 1.0, signature="sleep")
-        eventually(lambda: client.status().queue.jobs == 1)
-        client.stop()
-        with pytest.raises(errors.PoolUnreachable, match="stopping"):
-            client.run("echo", 1.0)
-        assert slow.result(10)
+def test_new_jobs_are_refused_while_the_pool_drains(ledger: Ledger) -> None:
+    with pool_process(held(ledger)) as pool, pool.client(reconnect_timeout=0) as client:
+        with ledger.occupied(client, "told") as slow:
+            client.stop()
+            with pytest.raises(errors.PoolUnreachable, match="stopping"):
+                client.run("told", 1, signature="add")
+        assert slow.result(20)
 
 
 def test_a_drain_has_an_end() -> None:
@@ -222,9 +240,10 @@ def test_threads_of_clients_come_and_go(pool: PoolProcess) -> None:
     """Each client is a thread and a few descriptors; closed, it is neither."""
     with pool.client() as client:
         client.run("echo", 1.0)
-    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    threads, files = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         with pool.client() as client:
             client.run("echo", 1.0)
-    assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) <= files
+    assert not set(threading.enumerate()) - threads
+    # libzmq closes what a socket had a moment later, if other clients of this process use its context.
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)

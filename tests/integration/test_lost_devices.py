@@ -49,6 +49,8 @@ def settled(client: Client) -> bool:
 def test_the_models_of_a_lost_gpu_come_up_on_another_and_go_home_again(nvml: FakeNvml) -> None:
     with gpus(nvml, ONE + TWO) as (pool, client):
         assert [slot.models for slot in slots(client)] == [("a",), ("b",)]
+        # The driver's events are told from then on at which the listener has asked, before its first reading.
+        eventually(lambda: slots(client)[0].gpus[0].used_bytes is not None)
         with asked_all_the_time(pool, "b"):
             lose(nvml, client)
             waiting = [client.submit("a", ROW, timeout=60.0) for _ in range(20)]
@@ -72,8 +74,9 @@ def test_the_models_of_a_lost_gpu_come_up_on_another_and_go_home_again(nvml: Fak
             assert client.reload().to_dict() == {"changes": [], "slots": []}
             assert slots(client)[1].models == ("a", "b")
             # While it is still gone.
+            former = slots(client)[0].incarnation
             client.restart(0)
-            eventually(lambda: slots(client)[0].state == "STARTING")
+            eventually(lambda: slots(client)[0].incarnation > former)
             eventually(lambda: slots(client)[0].state == "FATAL")
             assert answers(client, "a") == 1.0
             with asked_all_the_time(pool, "a"):

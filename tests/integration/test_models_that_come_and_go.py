@@ -9,6 +9,7 @@ import pytest
 
 from pool import errors, start
 from support.commands import run_command
+from support.load_gate import LoadGate
 from support.pool_process import pool_process, stub_config
 from support.processes import children, eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time, put
@@ -171,12 +172,17 @@ def test_a_model_of_the_file_comes_back_by_its_name_and_no_other_does() -> None:
         assert {model.name for model in client.models()} == {"m", "more"}
 
 
-def test_a_worker_that_dies_while_models_change_costs_no_job() -> None:
+def test_a_worker_that_dies_while_models_change_costs_no_job(tmp_path: Path) -> None:
+    gate = LoadGate(tmp_path)
+    gate.shut()
     with pool_process(stub_config(models=ONE)) as pool, pool.client() as client:
         with asked_all_the_time(pool):
-            client.load("more", "stub:rows?load_ms=400", wait=False)
-            eventually(lambda: client.status().slots[0].replacement is not None)
-            os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
+            client.load("more", "stub:rows", wait=False, **gate.options)
+            gate.await_someone()
+            slot = client.status().slots[0]
+            assert slot.replacement is not None
+            os.kill(pid_of(slot), signal.SIGKILL)
+            gate.open()
             eventually(lambda: not client.status().rolling_update.left)
         assert client.run("more", ROW, signature="double")["y"].tolist() == [2.0]
 

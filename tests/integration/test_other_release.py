@@ -108,7 +108,10 @@ def test_the_slot_waits_the_others_serve_on_and_people_are_told(
 
             # It is no crash: one report, of the worker that was killed; and no second try so soon.
             assert client.status().slots[1].incarnation == 2
-            kept = [path.name for path in (pool.state / "pool" / "crash_reports").iterdir()]
+            pool.await_log("OTHER_RELEASE")  # the log and the disk are threads'
+            folder = pool.state / "pool" / "crash_reports"
+            eventually(lambda: folder.exists() and any(path.suffix == ".json" for path in folder.iterdir()))
+            kept = [path.name for path in folder.iterdir()]
             assert [name.split("-")[-2:] for name in kept] == [["slot1", "1.json"]]
             assert pool.text().count("OTHER_RELEASE") == 1
 

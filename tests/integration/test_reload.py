@@ -3,8 +3,8 @@
 import json
 import os
 import pty
+import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -117,7 +117,7 @@ def test_a_wrong_file_is_refused_whole_with_every_reason(pool: PoolProcess) -> N
             "[queue] max_jobs",
             "[queue] default_timeout",
         ]
-        assert "not reloaded" in pool.text()
+        pool.await_log("not reloaded")
         pool.config.write_text("[pool\n")
         with pytest.raises(errors.InvalidConfig, match="is not TOML"):
             client.reload()
@@ -269,13 +269,13 @@ def test_a_file_that_cannot_be_read_to_its_end_holds_nobody_up(pool: PoolProcess
 
 
 def test_it_is_asked_at_the_local_endpoint_only() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    endpoint = f"tcp://127.0.0.1:{port}"
-    with pool_process(stub_config(f'listen = ["{endpoint}"]')), Client(endpoint) as client:
-        with pytest.raises(errors.NotAllowed, match="only at the local endpoint"):
-            client.reload()
-        assert client.status().state == "SERVING"
+    with pool_process(stub_config('listen = ["tcp://127.0.0.1:*"]')) as pool:
+        listening = re.search(r"listening at (tcp://\S+) too", pool.text())
+        assert listening is not None
+        with Client(listening[1]) as client:
+            with pytest.raises(errors.NotAllowed, match="only at the local endpoint"):
+                client.reload()
+            assert client.status().state == "SERVING"
 
 
 def test_a_programs_own_pool_reloads_its_file(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def test_a_pool_with_another_key_gets_nothing(pool: KeyedPool, tmp_path: Path, r
     other, _ = make_pair(tmp_path, "other")
     key = pool.secret("alice")
     with (
-        Client(pool.endpoint, key=key, server_key=other, connect_timeout=0.7, reconnect_timeout=reconnect_s) as client,
+        # So long as a handshake may take on a busy machine: what was learnt of it is told at the end.
+        Client(pool.endpoint, key=key, server_key=other, connect_timeout=5.0, reconnect_timeout=reconnect_s) as client,
         pytest.raises(errors.PoolUnreachable, match="`server_key` is not its key"),
     ):
         client.run("echo", 1.0)
@@ -121,7 +122,7 @@ def test_a_key_of_the_same_name_is_another_one(pool: KeyedPool) -> None:
         for suffix in (".key", ".key_secret"):
             (pool.clients / f"carol{suffix}").unlink()
         with pool.client("carol") as other:  # makes it anew
-            eventually(lambda: other.run("echo", 2.0, timeout=5.0)["x"] == 2.0)
+            eventually(lambda: other.run("echo", 2.0, timeout=30.0)["x"] == 2.0)
         with pytest.raises(errors.NotAllowed):
             client.run("echo", 3.0)
 

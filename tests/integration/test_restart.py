@@ -1,17 +1,23 @@
 """`pool restart`: new workers under load, and no job is lost for it."""
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from integration.run_ledger import Ledger
 from pool import errors
+from pool.client.futures import JobFuture
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, pid_of
@@ -81,13 +87,37 @@ def test_all_workers_are_replaced_one_after_the_other_and_no_job_is_lost(pool: P
         assert [slot.incarnation for slot in client.status().slots] == [2, 2]
 
 
-def test_what_runs_is_finished_first(pool: PoolProcess) -> None:
-    with pool.client() as client:
-        futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path)
+
+
+def gated(ledger: Ledger) -> str:
+    """A model whose jobs keep their lanes until the test lets them go."""
+    return f'[[model]]\nname = "gated"\npath = "stub:tally?{ledger.path}"\nbatching = "off"\ndevices = "all"\n'
+
+
+def test_what_runs_is_finished_first(ledger: Ledger) -> None:
+    with pool_process(stub_config(models=MODELS + gated(ledger))) as pool, pool.client() as client:
+        futures = [client.submit("gated", {"n": [-1]}, signature="gated") for _ in range(4)]
         eventually(lambda: sum(slot.busy_lanes for slot in client.status().slots) == 4)
         assert client.restart(0) == 2
+        eventually(lambda: client.status().slots[0].state == "DRAINING", 40.0)
+        assert not any(future.done() for future in futures)
+        open_for_all(ledger, futures)
         assert [future.exception(20) for future in futures] == [None] * 4
         eventually(lambda: [slot.incarnation for slot in client.status().slots] == [2, 1])
+
+
+def open_for_all(ledger: Ledger, futures: "Sequence[JobFuture]") -> None:
+    """Also for those that come to the gate later. Returns when all are done."""
+
+    def are_done() -> bool:
+        with contextlib.suppress(OSError):  # nobody waits there now
+            os.close(os.open(f"{ledger.path}.gate", os.O_WRONLY | os.O_NONBLOCK))
+        return all(future.done() for future in futures)
+
+    eventually(are_done)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +140,10 @@ def test_a_slot_that_was_given_up_serves_again() -> None:
     with pool_process(stub_config(models=MODELS, rest="[restart]\nintensity = 1")) as pool, pool.client() as client:
         for _ in range(2):
             eventually(lambda: client.status().slots[0].state == "READY")
-            os.kill(pid_of(client.status().slots[0]), signal.SIGKILL)
-            eventually(lambda: client.status().slots[0].state != "READY")
+            killed = pid_of(client.status().slots[0])
+            os.kill(killed, signal.SIGKILL)
+            # Its follower may be READY before anybody has looked.
+            eventually(lambda killed=killed: client.status().slots[0].pid != killed)  # type: ignore[misc]
         eventually(lambda: client.status().slots[0].state == "FATAL")
         found = restart(pool, "0")
         assert found.returncode == 0, found.stderr
@@ -119,13 +151,20 @@ def test_a_slot_that_was_given_up_serves_again() -> None:
         assert client.run("rows", np.ones(1, np.float32), signature="double", device="slot:0")["y"].tolist() == [2.0]
 
 
-def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> None:
-    with pool_process(stub_config()) as pool, pool.client() as client:
-        futures = [client.submit("faults", 0.3, signature="sleep") for _ in range(8)]
+def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for(ledger: Ledger) -> None:
+    """What runs there is finished, what waits runs elsewhere."""
+    with pool_process(stub_config() + gated(ledger)) as pool, pool.client() as client:
+        futures = [client.submit("gated", {"n": [-1]}, signature="gated") for _ in range(8)]
         eventually(lambda: all(slot.busy_lanes == 2 for slot in client.status().slots))
-        done = run_command(pool, "drain", "0")
+        with ThreadPoolExecutor(1) as threads:
+            drained = threads.submit(run_command, pool, "drain", "0")
+            eventually(lambda: client.status().slots[0].state == "DRAINING")
+            assert not any(future.done() for future in futures)
+            open_for_all(ledger, futures)
+            done = drained.result()
         assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool undrain 0` brings it back\n"), done
-        assert len({int(future.result(20)["pid"]) for future in futures}) == 2
+        assert [future.exception(20) for future in futures] == [None] * 8
+        assert Counter(future.result().slot for future in futures) == {0: 2, 1: 6}
         assert client.status().slots[0].pid is None
         assert client.run("echo", 1.0)["x"] == 1.0
         again = run_command(pool, "drain", "0")

@@ -1,6 +1,7 @@
 """What the clients of a pool may do: by their keys, by their Unix users, and in words when they may not."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from integration.keyed_pool import KeyedPool, keyed_pool
 from pool import Client, errors
 from support.pool_process import pool_process, stub_config
-from support.processes import eventually
+from support.processes import eventually, freeze
 
 pytestmark = pytest.mark.remote
 
@@ -169,12 +170,22 @@ def test_sessions_that_write_take_a_right(pool: KeyedPool) -> None:
 
 def test_all_connections_of_a_client_share_its_bounds(pool: KeyedPool) -> None:
     with pool.client("alice") as one, pool.client("alice") as other, pool.client("visitor") as visitor:
-        slow = [client.submit("echo", 1.0, timeout=30.0) for client in (one, other) for _ in range(50)]
+        for client in (one, other):
+            client.run("echo", 1.0)
+        workers = pool.process.workers()
+        try:
+            for worker in workers:  # no job ends before all are there
+                freeze(worker)
+            slow = [client.submit("echo", 1.0, timeout=60.0) for client in (one, other) for _ in range(50)]
+            eventually(lambda: sum(future.done() for future in slow) == 98)
+        finally:
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
         outcomes = [future.exception(30.0) for future in slow]
-        assert any(outcome is None for outcome in outcomes)
         refused = [outcome for outcome in outcomes if outcome is not None]
+        assert len(refused) == 98
         assert all(isinstance(outcome, errors.Overloaded) for outcome in refused)
-        assert any("its max_jobs (2)" in str(outcome) for outcome in refused)
+        assert all("its max_jobs (2)" in str(outcome) for outcome in refused)
         assert [future.exception(30.0) for future in [visitor.submit("echo", 1.0) for _ in range(50)]] == [None] * 50
 
 

@@ -77,12 +77,6 @@ def client(pool: PoolProcess) -> Iterator[Client]:
         yield client
 
 
-def occupy(client: Client, seconds: float) -> None:
-    """Gives the only lane something to do, and returns once it does it."""
-    client.submit("faults", seconds, signature="sleep")
-    eventually(lambda: client.status().slots[0].busy_lanes == 1)
-
-
 def waiting(client: Client, jobs: int) -> None:
     """Returns once so many jobs wait or run."""
     eventually(lambda: client.status().queue.jobs == jobs)
@@ -200,9 +194,12 @@ def test_stateful_jobs_are_never_batched(held: PoolProcess, hold: Ledger, model:
         assert [future.timeline.batch_rows for future in futures if future.timeline is not None] == [together] * 5
 
 
-def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(pool: PoolProcess, client: Client) -> None:
-    occupy(client, 0.6)
-    futures = [client.submit("rows", floats(n, n), signature="shrink") for n in range(3)]
+def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(
+    pool: PoolProcess, client: Client, ledger: Ledger
+) -> None:
+    with ledger.occupied(client, "told"):
+        futures = [client.submit("rows", floats(n, n), signature="shrink") for n in range(3)]
+        waiting(client, 1 + 3)
     assert [future.result()["y"].tolist() for future in futures] == [[0], [1], [2]]
     pool.await_log("signature shrink: no longer batched")
     assert client.run("rows", np.arange(20, dtype=np.float32), signature="shrink")["y"].tolist() == [0]
@@ -242,11 +239,14 @@ def test_batch_wait_never_costs_a_deadline(client: Client) -> None:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_deadline_behind_a_long_job_is_answered_at_the_deadline(client: Client, ledger: Ledger) -> None:
+def test_a_deadline_behind_a_long_job_is_answered_at_the_deadline(
+    client: Client, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Triton #7512: the answer came when the device was free again."""
+    monkeypatch.setattr("pool.client.dispatch.LATE_S", 60.0)  # a pool that is held up is waited for
     with ledger.occupied(client, "told") as long:
         before = client.status().slots[0].jobs_done
-        # The pool says so: the client gives up by itself two seconds later, and in other words.
+        # The pool says so: the client gives up by itself some time later, and in other words.
         with pytest.raises(errors.DeadlineExceeded, match="the timeout ended in the queue"):
             client.run("rows", floats(1), signature="double", timeout=1.0)
         assert not long.done()

@@ -22,7 +22,7 @@ from pool.client import shared_memory as client_memory
 from pool.wire.lent import LENT_BYTES
 from support.at_line import AtLine, interrupt
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually, pid_of
+from support.processes import eventually, freeze, pid_of
 
 pytestmark = pytest.mark.memory
 
@@ -143,15 +143,19 @@ def test_views_of_what_was_fed_are_each_ones_own(client: Client) -> None:
         assert np.unique(future.result()["column"]).tolist() == [number // 3]
 
 
-def test_an_empty_array_is_read_where_it_lies_and_others_are_copied(client: Client) -> None:
+def test_an_empty_array_is_read_where_it_lies_and_others_are_copied(pool: PoolProcess, client: Client) -> None:
     with_copy, without = np.ones(COUNT, np.float32), floats(client, 1)
-    blocker = [doubled(client, with_copy, "slow") for _ in range(8)]  # each is a batch
-    futures = doubled(client, with_copy, "slow"), doubled(client, without, "slow")
-    with_copy[:], without[:] = 5, 5
+    workers = pool.workers()
+    try:
+        for worker in workers:  # nobody reads anything before it is changed
+            freeze(worker)
+        futures = doubled(client, with_copy, "slow"), doubled(client, without, "slow")
+        with_copy[:], without[:] = 5, 5
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
     assert np.unique(futures[0].result()["y"]).tolist() == [2]
     assert np.unique(futures[1].result()["y"]).tolist() == [10], "its caller was told not to"
-    for future in blocker:
-        future.result()
 
 
 def test_a_result_is_the_callers_to_change_and_to_submit(client: Client) -> None:
@@ -200,8 +204,12 @@ def test_what_map_has_sent_is_used_again_at_once(client: Client, as_array: bool)
             assert answer["y"][0] == 2
         touched = sum(segment._touched for segment in client._connected().shared_memory._segments)
         assert touched < 20 << 20, "40 MB went there, and as many came back"
-        regions = [region for region in gc.get_objects() if isinstance(region, client_memory.Region)]
-        assert len(regions) <= 2, "what the last answer lies in"
+
+        def few_are_left() -> bool:
+            """What the last answer lies in. The client's thread may hold another one for a moment."""
+            return sum(isinstance(each, client_memory.Region) for each in gc.get_objects()) <= 2
+
+        eventually(few_are_left)
     finally:
         gc.enable()
 
@@ -400,7 +408,7 @@ def test_clients_come_and_go_and_leave_nothing(own_pool: PoolProcess) -> None:
     eventually(lambda: descriptors(own_pool.pid) <= pools)
     for pid, count in workers.items():
         eventually(lambda pid=pid, count=count: descriptors(pid) <= count)  # type: ignore[misc]
-    assert descriptors(os.getpid()) <= ours + 2
+    eventually(lambda: descriptors(os.getpid()) <= ours + 2)  # libzmq closes them by and by
     eventually(lambda: set(os.listdir("/dev/shm")) <= before_shm)  # others run tests beside these, and tidy up too
 
 

@@ -20,6 +20,7 @@ from pool.recorder.transcript import BadTranscript
 from pool.wire.worker_messages import ModelSettings
 from support.commands import run_command
 from support.pool_process import PoolProcess, stub_config
+from support.processes import eventually
 from workers.trial_marks import EndedBefore, TrialMarks
 
 FILES = Path(__file__).with_name("version_1")
@@ -89,6 +90,8 @@ def test_a_job_of_a_python_number_is_run_again(pool: PoolProcess) -> None:
 
 
 def test_a_death_is_shown(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        eventually(lambda: client.explain(slot=0).crash_reports != ())  # a thread reads them
     shown = run_command(pool, "explain", "slot:0")
     assert shown.returncode == 0, shown.stderr
     assert "incarnation 1, pid 16598: SIGKILL (out of memory?)" in shown.stdout

@@ -10,6 +10,7 @@ import pytest
 
 from pool import Client, errors
 from support.commands import run_command
+from support.load_gate import LoadGate
 from support.pool_process import pool_process, stub_config
 from support.processes import eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time, put
@@ -19,9 +20,10 @@ pytestmark = pytest.mark.replacement
 ROW = np.ones((1,), np.float32)
 
 
-def config(folder: Path, *names: str, watch: str = "50ms", extra: str = "") -> str:
+def config(folder: Path, *names: str, watch: str = "50ms", extra: str = "", keys: str = "") -> str:
+    """`keys`: further ones of each model."""
     models = "".join(
-        f'[[model]]\nname = "{name}"\npath = "stub:files?{folder / name}"\ndevices = "all"\n' for name in names
+        f'[[model]]\nname = "{name}"\npath = "stub:files?{folder / name}"\ndevices = "all"\n{keys}' for name in names
     )
     return stub_config(f'watch = "{watch}"\n{extra}', models=models)
 
@@ -30,6 +32,11 @@ def config(folder: Path, *names: str, watch: str = "50ms", extra: str = "") -> s
 def folder(tmp_path: Path) -> Path:
     put(tmp_path / "m", 1)
     return tmp_path
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> LoadGate:
+    return LoadGate(tmp_path)
 
 
 def served(client: Client, model: str = "m") -> list[int]:
@@ -87,14 +94,17 @@ def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
         assert client.status().versions.broken == ()
 
 
-def test_a_version_that_only_the_second_slot_cannot_load_is_taken_back(folder: Path) -> None:
+def test_a_version_that_only_the_second_slot_cannot_load_is_taken_back(folder: Path, gate: LoadGate) -> None:
     """The stub that was loaded once is another when the second slot loads it: the first one must not keep it."""
-    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+    with pool_process(config(folder, "m", keys=gate.keys)) as pool, pool.client() as client:
         with asked_all_the_time(pool) as found:
-            put(folder / "m", 2, "tell?n=2&load_ms=300")
-            eventually(lambda: 2 in served(client))
+            gate.shut()
+            put(folder / "m", 2)
+            gate.await_someone()  # the first slot's has read what the second one's will not
             (folder / "m" / "2" / "saved_model.pb").write_text("cannot-load")
+            gate.open()
             pool.await_log("model m: version 2 failed to load")
+            assert client.status().slots[0].incarnation > 1, "the first slot had it"
             rolled(client, 1, 1)
             before = found[1.0]
             eventually(lambda: found[1.0] > before + 20)
@@ -115,25 +125,30 @@ def test_of_two_models_with_new_versions_the_good_one_is_served_and_the_broken_o
         assert (answers(client), answers(client, "other")) == (1.0, 5.0)
 
 
-def test_versions_that_come_while_slots_are_rolled_are_served_in_the_end(folder: Path) -> None:
-    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+def test_versions_that_come_while_slots_are_rolled_are_served_in_the_end(folder: Path, gate: LoadGate) -> None:
+    with pool_process(config(folder, "m", keys=gate.keys)) as pool, pool.client() as client:
         with asked_all_the_time(pool):
-            put(folder / "m", 2, "tell?n=2&load_ms=400")
-            pool.await_log("version 1 → 2")
+            gate.shut()
+            put(folder / "m", 2)
+            gate.await_someone()
             put(folder / "m", 3)
             put(folder / "m", 4)
+            gate.open()
+            pool.await_log("version 1 → 2")
             rolled(client, 4, 4)
         pool.await_log("version 2 → 4")
         assert answers(client) == 4.0
 
 
-def test_a_worker_that_dies_during_the_switch_costs_no_version_and_no_job(folder: Path) -> None:
-    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+def test_a_worker_that_dies_during_the_switch_costs_no_version_and_no_job(folder: Path, gate: LoadGate) -> None:
+    with pool_process(config(folder, "m", keys=gate.keys)) as pool, pool.client() as client:
         with asked_all_the_time(pool):
-            put(folder / "m", 2, "tell?n=2&load_ms=500")
-            eventually(lambda: any(slot.replacement for slot in client.status().slots))
+            gate.shut()
+            put(folder / "m", 2)
+            gate.await_someone()
             slot = next(slot for slot in client.status().slots if slot.replacement)
             os.kill(pid_of(slot), signal.SIGKILL)
+            gate.open()
             rolled(client, 2, 2)
         assert answers(client) == 2.0
 

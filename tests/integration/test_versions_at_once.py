@@ -258,9 +258,9 @@ def test_versions_that_cannot_be_loaded_at_the_start_are_left_out_and_the_others
             with pytest.raises(errors.ModelNotFound, match="no version has the label 'canary'; served: stable = 1, 3"):
                 answers(client, version="canary")
             eventually(lambda: all(slot.state == "READY" for slot in client.status().slots), 40.0)
-        assert "model m: version 6 failed to load; it is tried again when its files change" in pool.text()
-        assert "not served, because a worker could not load it: m@6" in pool.text()
-        assert "the former version or settings are served, because a worker could not load it: n" in pool.text()
+        pool.await_log("model m: version 6 failed to load; it is tried again when its files change")
+        pool.await_log("not served, because a worker could not load it: m@6")
+        pool.await_log("the former version or settings are served, because a worker could not load it: n")
 
 
 def test_a_model_whose_every_version_cannot_be_loaded_ends_the_pool_as_before(folder: Path) -> None:

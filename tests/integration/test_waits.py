@@ -13,24 +13,26 @@ import pytest
 
 from pool import AsyncClient, Client, errors, start
 from pool.config.settings import ModelSection
+from support.load_gate import LoadGate
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually
 
 MODEL = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\n'
-SLOW = '[[model]]\nname = "slow"\npath = "stub:rows?load_ms=1500"\n'
+SLOW = '[[model]]\nname = "slow"\npath = "stub:rows"\n'
 ROW = np.ones((1,), np.float32)
 
 Ask = Callable[..., Any]
 
 
-def blocking(endpoint: str, method: str, *given: Any, **options: Any) -> Any:
-    with Client(endpoint, connect_timeout=0.3, reconnect_timeout=0.0) as client:
+# A pool that is there may be held up for longer than a person would wait for one that is not.
+def blocking(endpoint: str, method: str, *given: Any, connect_timeout: float = 60.0, **options: Any) -> Any:
+    with Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=0.0) as client:
         return getattr(client, method)(*given, **options)
 
 
-def awaited(endpoint: str, method: str, *given: Any, **options: Any) -> Any:
+def awaited(endpoint: str, method: str, *given: Any, connect_timeout: float = 60.0, **options: Any) -> Any:
     async def main() -> Any:
-        async with AsyncClient(endpoint, connect_timeout=0.3, reconnect_timeout=0.0) as client:
+        async with AsyncClient(endpoint, connect_timeout=connect_timeout, reconnect_timeout=0.0) as client:
             return await getattr(client, method)(*given, **options)
 
     return asyncio.run(main())
@@ -70,28 +72,36 @@ def test_a_model_that_could_not_be_loaded_is_not_waited_for(ask: Ask) -> None:
 def test_no_pool_is_waited_for_as_long_as_is_said(tmp_path: Path, ask: Ask) -> None:
     nowhere = f"ipc://{tmp_path}/p.sock"
     with pytest.raises(errors.PoolUnreachable):
-        ask(nowhere, "is_ready")
+        ask(nowhere, "is_ready", connect_timeout=0.3)
     heard: list[str] = []
     with pytest.raises(errors.DeadlineExceeded, match=r"after 1 s: .*p\.sock"):
-        ask(nowhere, "wait_ready", timeout=1.0, on_wait=heard.append)
+        ask(nowhere, "wait_ready", connect_timeout=0.3, timeout=1.0, on_wait=heard.append)
     assert "no pool answers" in heard[0]
 
 
-def test_a_pool_that_loads_is_waited_for_and_says_what_it_does() -> None:
+def test_a_pool_that_loads_is_waited_for_and_says_what_it_does(tmp_path: Path) -> None:
     """By a client of each kind, at the same time."""
-    loads = PoolProcess(stub_config(devices='["cpu"]', models=SLOW))
+    gate = LoadGate(tmp_path)
+    gate.shut()
+    loads = PoolProcess(stub_config(devices='["cpu"]', models=SLOW + gate.keys))
+    heard: dict[Ask, list[str]] = {blocking: [], awaited: []}
 
-    def wait(ask: Ask) -> list[str]:
-        heard: list[str] = []
-        ask(loads.endpoint, "wait_ready", "slow", 30.0, on_wait=heard.append)
-        assert ask(loads.endpoint, "is_ready", "slow") is True
-        return heard
+    def wait(ask: Ask) -> bool:
+        ask(loads.endpoint, "wait_ready", "slow", 60.0, on_wait=heard[ask].append)
+        return bool(ask(loads.endpoint, "is_ready", "slow"))
+
+    def all_have_heard() -> bool:
+        return all(any("slow is not served: slot 0 cpu:0: " in why for why in each) for each in heard.values())
 
     try:
         loads.start()
         with ThreadPoolExecutor() as threads:
-            for heard in threads.map(wait, (blocking, awaited)):
-                assert any("slow is not served: slot 0 cpu:0: " in why for why in heard), heard
+            waiting = threads.map(wait, (blocking, awaited))
+            try:
+                eventually(all_have_heard, 40.0, lambda: heard)
+            finally:
+                gate.open()
+            assert list(waiting) == [True, True]
         assert loads.stop() == 0
     finally:
         loads.kill()

@@ -12,6 +12,7 @@ from pool import errors
 from pool.wire.records import SignatureInfo
 from support.pool_process import PoolProcess, pool_process, stub_config
 from tf import row_models
+from tf.held_lanes import HeldLanes
 
 pytestmark = pytest.mark.tensorflow
 
@@ -21,6 +22,14 @@ ROUNDS = 5
 MOST_ROWS = 40  # more than run together, so that some would be cut
 
 Feeds = dict[str, np.ndarray]
+
+# All that a warm-up tries is tried, however long it takes: when its time is up, the gates may still be shut.
+HOOK = """
+import sys
+if "workers" in sys.orig_argv:
+    from workers.independence import warm_up
+    warm_up._TRIALS_S = 1e6
+"""
 
 
 class Asked:
@@ -66,12 +75,20 @@ def folders(models: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def pool(folders: dict[str, Path]) -> Iterator[PoolProcess]:
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> HeldLanes:
+    return HeldLanes(tmp_path_factory.mktemp("lanes"), slots=(0, 0))
+
+
+@pytest.fixture(scope="module")
+def pool(folders: dict[str, Path], lanes: HeldLanes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolProcess]:
+    hook = tmp_path_factory.mktemp("hook")
+    (hook / "sitecustomize.py").write_text(HOOK)
     entries = [f'[[model]]\nname = "{name}"\npath = "{path}"\n' for name, path in folders.items()]
     for name, path in folders.items():
         entries += [f'[[model]]\nname = "{name}_vouched"\npath = "{path}"\nbatching = "always"\nwarmup = false\n']
         entries += [f'[[model]]\nname = "{name}_untried"\npath = "{path}"\nwarmup = false\n']
-    with pool_process(stub_config(devices='["cpu"]', models="".join(entries))) as running:
+    config = stub_config("lanes = 2", devices='["cpu"]', models="".join(entries) + lanes.config)
+    with pool_process(config, {"PYTHONPATH": str(hook)}) as running:
         yield running
 
 
@@ -84,8 +101,8 @@ def signatures(pool: PoolProcess) -> list[tuple[str, str]]:
     return found
 
 
-def traffic(pool: PoolProcess, signatures: list[tuple[str, str]], suffix: str = "") -> list[Asked]:
-    """Jobs of all signatures, of several clients at once, which do not wait for one before they send the next."""
+def traffic(pool: PoolProcess, lanes: HeldLanes, signatures: list[tuple[str, str]], suffix: str = "") -> list[Asked]:
+    """Jobs of all signatures, of several clients at once. None runs before all wait."""
     jobs: list[list[Asked]] = []
     for number in range(CLIENTS):
         numbers = np.random.default_rng(number)
@@ -106,8 +123,9 @@ def traffic(pool: PoolProcess, signatures: list[tuple[str, str]], suffix: str = 
                 job.future.exception(60)
 
     threads = [threading.Thread(target=send, args=(of_client,)) for of_client in jobs]
-    for thread in threads:
-        thread.start()
+    with pool.client() as client, lanes.held(client, jobs=sum(map(len, jobs))):
+        for thread in threads:
+            thread.start()
     for thread in threads:
         thread.join(90)
     return [job for of_client in jobs for job in of_client]
@@ -146,9 +164,9 @@ def assert_right(jobs: list[Asked], right: Right) -> None:
 
 
 def test_no_answer_is_wrong_and_none_is_ever_proven(
-    pool: PoolProcess, signatures: list[tuple[str, str]], right: Right
+    pool: PoolProcess, lanes: HeldLanes, signatures: list[tuple[str, str]], right: Right
 ) -> None:
-    assert_right(traffic(pool, signatures), right)
+    assert_right(traffic(pool, lanes, signatures), right)
     for name, told in rows_told(pool, signatures).items():
         assert not told.batchable, name
         why = "ragged or sparse" if name in row_models.SHAPELESS else "depend on each other: when it warmed up"
@@ -156,11 +174,11 @@ def test_no_answer_is_wrong_and_none_is_ever_proven(
 
 
 def test_real_jobs_show_it_where_nothing_was_tried(
-    pool: PoolProcess, signatures: list[tuple[str, str]], right: Right
+    pool: PoolProcess, lanes: HeldLanes, signatures: list[tuple[str, str]], right: Right
 ) -> None:
     found: set[str] = set()
     for _ in range(ROUNDS):
-        assert_right(traffic(pool, signatures, "_untried"), right)
+        assert_right(traffic(pool, lanes, signatures, "_untried"), right)
         told = rows_told(pool, signatures, "_untried")
         assert not [name for name in told if told[name].batchable]
         found = {name for name in told if "depend on each other" in told[name].rows}
@@ -170,7 +188,7 @@ def test_real_jobs_show_it_where_nothing_was_tried(
 
 
 def test_the_same_jobs_are_answered_wrongly_where_a_user_vouches(
-    pool: PoolProcess, signatures: list[tuple[str, str]], right: Right
+    pool: PoolProcess, lanes: HeldLanes, signatures: list[tuple[str, str]], right: Right
 ) -> None:
     """So many of them wait at once that all would be joined, had nothing been found out.
 
@@ -180,7 +198,7 @@ def test_the_same_jobs_are_answered_wrongly_where_a_user_vouches(
     wrong: set[str] = set()
     joined: set[str] = set()
     for _ in range(MOST_ROUNDS):
-        jobs = traffic(pool, [each for each in signatures if each[1] not in wrong], "_vouched")
+        jobs = traffic(pool, lanes, [each for each in signatures if each[1] not in wrong], "_vouched")
         wrong |= {job.signature for job in jobs if job.signature in row_models.CHANCE or not job.is_right(right(job))}
         joined |= {job.signature for job in jobs if job.joined}
         if wrong >= wanted:

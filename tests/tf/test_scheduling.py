@@ -11,7 +11,7 @@ import tensorflow as tf
 import workers.tf.demo
 from pool import Client
 from support.pool_process import PoolProcess, pool_process, stub_config
-from support.processes import eventually
+from tf.held_lanes import HeldLanes
 
 pytestmark = pytest.mark.tensorflow
 
@@ -50,7 +50,12 @@ def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pool(regression: Path) -> Iterator[PoolProcess]:
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> HeldLanes:
+    return HeldLanes(tmp_path_factory.mktemp("lanes"), slots=(0, 1))
+
+
+@pytest.fixture(scope="module")
+def pool(regression: Path, lanes: HeldLanes) -> Iterator[PoolProcess]:
     models = f"""
 [[model]]
 name = "digits"
@@ -65,10 +70,7 @@ path = "{regression}"
 batching = "always"
 devices = "all"
 max_batch = 8
-[[model]]
-name = "faults"
-path = "stub:faults"
-devices = "all"
+{lanes.config}
 """
     with pool_process(stub_config(extra_pool="lanes = 1", models=models)) as running:
         yield running
@@ -84,22 +86,15 @@ def rows(count: int, width: int, seed: int = 3) -> "np.ndarray[tuple[int, int], 
     return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
 
 
-def gather(client: Client) -> None:
-    """Occupies both lanes, so that what is submitted next gathers into batches."""
-    for _ in range(2):
-        client.submit("faults", 0.3, signature="sleep")
-    eventually(lambda: all(slot.busy_lanes == 1 for slot in client.status().slots))
-
-
 def test_batched_padded_and_split_runs_equal_single_rows(
-    client: Client, in_process: Callable[..., dict[str, np.ndarray]]
+    client: Client, lanes: HeldLanes, in_process: Callable[..., dict[str, np.ndarray]]
 ) -> None:
     pixels = abs(rows(50, 64))
     expected = [in_process(DIGITS, "serving_default", {"pixels": row[np.newaxis]}) for row in pixels]
 
-    gather(client)
-    futures = [client.submit("digits", row[np.newaxis]) for row in pixels]
-    split = client.submit("digits", pixels)
+    with lanes.held(client, jobs=len(pixels) + 1):
+        futures = [client.submit("digits", row[np.newaxis]) for row in pixels]
+        split = client.submit("digits", pixels)
     for future, one in zip(futures, expected, strict=True):
         np.testing.assert_allclose(future.result()["probabilities"], one["probabilities"], rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(future.result()["label"], one["label"])
@@ -108,7 +103,9 @@ def test_batched_padded_and_split_runs_equal_single_rows(
     np.testing.assert_allclose(split.result()["probabilities"], joined, rtol=1e-5, atol=1e-7)
 
 
-def test_outputs_that_alias_their_feed_stay_each_client_s_own(pool: PoolProcess, client: Client) -> None:
+def test_outputs_that_alias_their_feed_stay_each_client_s_own(
+    pool: PoolProcess, client: Client, lanes: HeldLanes
+) -> None:
     mine, others = rows(40, WIDTH, 1), rows(40, WIDTH, 2)
     answers: dict[str, list[dict[str, np.ndarray]]] = {}
     together = []
@@ -119,10 +116,10 @@ def test_outputs_that_alias_their_feed_stay_each_client_s_own(pool: PoolProcess,
             answers[name] = [future.result() for future in futures]
             together.append(max(future.timeline.batch_rows for future in futures))
 
-    gather(client)
     threads = [threading.Thread(target=submit, args=pair) for pair in (("mine", mine), ("others", others))]
-    for thread in threads:
-        thread.start()
+    with lanes.held(client, jobs=len(mine) + len(others)):
+        for thread in threads:
+            thread.start()
     for thread in threads:
         thread.join(60)
     assert max(together) == 8

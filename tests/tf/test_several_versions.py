@@ -9,6 +9,7 @@ import pytest
 
 from pool import errors
 from support.pool_process import PoolProcess, pool_process, stub_config
+from tf.held_lanes import HeldLanes
 from workers.tf.library import tf
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.replacement]
@@ -30,22 +31,29 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pool(versions: Path) -> Iterator[PoolProcess]:
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> HeldLanes:
+    return HeldLanes(tmp_path_factory.mktemp("lanes"), slots=(0, 0))
+
+
+@pytest.fixture(scope="module")
+def pool(versions: Path, lanes: HeldLanes) -> Iterator[PoolProcess]:
     keys = 'versions = "all"\nlabels = { stable = 1, canary = 3 }\nallowed_batch_sizes = [1, 8]\nbatching = "always"\n'
     model = f'[[model]]\nname = "m"\npath = "{versions}"\n{keys}'
-    with pool_process(stub_config(devices='["cpu"]', models=model)) as running:
+    models = model + lanes.config
+    with pool_process(stub_config("lanes = 2", devices='["cpu"]', models=models)) as running:
         yield running
 
 
 def test_interleaved_jobs_are_answered_bit_for_bit_by_the_version_that_each_names(
-    pool: PoolProcess, versions: Path, in_process: Callable[..., dict[str, Any]]
+    pool: PoolProcess, lanes: HeldLanes, versions: Path, in_process: Callable[..., dict[str, Any]]
 ) -> None:
     rng = np.random.default_rng(3)
     folders = {1: versions / "1", 3: versions / "3", "stable": versions / "1", "canary": versions / "3"}
     wanted = [rng.choice(np.array([1, 3, "stable", "canary", None], object)) for _ in range(200)]
     inputs = [rng.standard_normal((1 + number % 3, 8)).astype(np.float32) for number in range(200)]
     with pool.client() as client:
-        jobs = [client.submit("m", {"x": x}, version=version) for x, version in zip(inputs, wanted, strict=True)]
+        with lanes.held(client, jobs=len(inputs)):
+            jobs = [client.submit("m", {"x": x}, version=version) for x, version in zip(inputs, wanted, strict=True)]
         for job, x, version in zip(jobs, inputs, wanted, strict=True):
             expected = in_process(folders.get(version, versions / "3"), "serving_default", {"x": x})
             np.testing.assert_array_equal(job.result(60)["y"], expected["y"])

@@ -18,6 +18,7 @@ from pool.wire.worker_messages import Run
 from support.feeds import counting, feeds
 from support.outcomes import PartDone, outcomes_of
 from support.pool_process import PoolProcess, pool_process, stub_config
+from tf.held_lanes import HeldLanes
 from workers.memory import BatchMemory
 from workers.runner import Runner
 from workers.shared_memory import SharedMemory
@@ -202,11 +203,17 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pool(shapes: Path, counts: Path) -> Iterator[PoolProcess]:
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> HeldLanes:
+    return HeldLanes(tmp_path_factory.mktemp("lanes"), slots=(0, 0))
+
+
+@pytest.fixture(scope="module")
+def pool(shapes: Path, counts: Path, lanes: HeldLanes) -> Iterator[PoolProcess]:
     named = f'name = "shapes"\npath = "{shapes}"\nmax_batch = 8'
     padded = f'name = "padded"\npath = "{shapes}"\nmax_batch = 8\nallowed_batch_sizes = [8]'
     models = "".join([f'[[model]]\n{model}\nbatching = "always"\ndevices = "all"\n' for model in (named, padded)])
-    with pool_process(stub_config(models=models, devices='["cpu"]'), counting(counts)) as running:
+    config = stub_config("lanes = 2", models=models + lanes.config, devices='["cpu"]')
+    with pool_process(config, counting(counts)) as running:
         yield running
 
 
@@ -221,7 +228,7 @@ def pool(shapes: Path, counts: Path) -> Iterator[PoolProcess]:
     ],
 )
 def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
-    pool: PoolProcess, counts: Path, model: str, signature: str, dtype: str, viewed: bool | None
+    pool: PoolProcess, lanes: HeldLanes, counts: Path, model: str, signature: str, dtype: str, viewed: bool | None
 ) -> None:
     """Some are cancelled, and the memory of those that are answered is another's at once."""
     with pool.client() as client:
@@ -229,8 +236,9 @@ def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
         before, rows = feeds(counts), set()
         for turn in range(4):
             given = [np.full((1, WIDTH), 41 * turn + number, dtype) for number in range(41)]
-            futures = [client.submit(model, {"x": array}, signature=signature, timeout=90) for array in given]
-            for future in futures[::7]:
+            with lanes.held(client, jobs=len(given)):
+                futures = [client.submit(model, {"x": array}, signature=signature, timeout=90) for array in given]
+            for future in futures[::7]:  # some may run by now
                 future.cancel()
             for array, future in zip(given, futures, strict=True):
                 if future.cancelled():
@@ -246,7 +254,7 @@ def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
         assert viewed or found.copies or dtype == "uint8", "what is cast lies in no shared memory any more"
 
 
-def test_two_clients_in_shared_batches_each_get_their_own(pool: PoolProcess) -> None:
+def test_two_clients_in_shared_batches_each_get_their_own(pool: PoolProcess, lanes: HeldLanes) -> None:
     with pool.client() as one, pool.client() as other:
         clients = one, other
         for client in clients:
@@ -254,12 +262,13 @@ def test_two_clients_in_shared_batches_each_get_their_own(pool: PoolProcess) -> 
         batches = set()
         for turn in range(4):
             work = []
-            for number in range(24):
-                client, signature = clients[number % 2], ("relu", "views")[number // 2 % 2]
-                value = (100 * turn + number) * (-1) ** (number // 4)
-                array = client.empty((1 + number % 2, WIDTH))
-                array[:] = value
-                work.append((value, array, client.submit("shapes", {"x": array}, signature=signature, timeout=90)))
+            with lanes.held(one, jobs=24):
+                for number in range(24):
+                    client, signature = clients[number % 2], ("relu", "views")[number // 2 % 2]
+                    value = (100 * turn + number) * (-1) ** (number // 4)
+                    array = client.empty((1 + number % 2, WIDTH))
+                    array[:] = value
+                    work.append((value, array, client.submit("shapes", {"x": array}, signature=signature, timeout=90)))
             for value, array, future in work:
                 answer = future.result()
                 batches.add((future.timeline.batch_rows, len(array)))
