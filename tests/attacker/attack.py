@@ -91,15 +91,11 @@ class Attack:
         if self._failed:
             raise self._failed[0]
 
-    def _goes_on(self, attacker: int, turns: int) -> bool:
-        """Until the round is over, the first one not before it has had all scenes: a slow machine plays few."""
-        return not self._over.is_set() or (self._rounds == 1 and attacker + ATTACKERS * turns < len(SCENES))
-
     def _main(self, attacker: int) -> None:
         with zmq.Context() as context:
             stage = replace(self._stage, context=context)
             turn = 0
-            while self._goes_on(attacker, turn) and not self._failed:
+            while not self._over.is_set() and not self._failed:
                 turn += 1
                 try:
                     name, sent = play(self._seed, f"{self._rounds}.{attacker}.{turn}", stage)

@@ -75,19 +75,17 @@ class Books:
 
     def look(self) -> None:
         """While they attack: nothing is beyond its bound, and no memory is on nobody's account."""
-        before = self._accounts()  # what is answered between this look and the next one is memory that was in use
-        grown = self._grown()
+        grown = (resident_bytes(self._pool.pid) or 0) - self._rss
         status = self._client.status()
         queue, unread, lent = status.queue.bytes, status.unread_bytes, status.lent_bytes
         calls = status.call_bytes + status.chunk_bytes
-        accounts = max(before, queue + unread + calls)
         found = {
             "grown": grown,
             "queue": queue,
             "unread": unread,
             "lent": lent,
             "calls": calls,
-            "on no account": grown - accounts,
+            "on no account": grown - queue - unread - calls,
         }
         self.most_bytes = {what: max(found[what], most) for what, most in self.most_bytes.items()}
         assert queue <= QUEUE_BYTES, status.queue
@@ -95,6 +93,7 @@ class Books:
         assert lent <= MEMORY_BYTES, lent
         assert len(status.refused) <= MOST_REASONS, "reasons are kept that somebody invents"
         assert unread <= QUEUE_BYTES + PIPES * PIPE_BYTES, unread
+        accounts = queue + unread + calls
         assert grown <= accounts + UNDER_WAY_BYTES + KEPT_BYTES, f"{grown} bytes, {accounts} on account"
         self._look_at_workers(status)
 

@@ -113,8 +113,7 @@ def attack(pool: PoolProcess, folder: Path, seed: str, seconds: float) -> None:
             ends = time.monotonic() + seconds
             while (began := time.monotonic()) < ends:
                 with attackers.round():
-                    # They begin with all scenes, in turn, for which one round may be too short on a busy machine.
-                    while time.monotonic() < began + ROUND_S or len(attackers.played) < len(SCENES):
+                    while time.monotonic() < began + ROUND_S:
                         books.look()
                         other.check()
                         attackers.check()

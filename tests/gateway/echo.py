@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -69,14 +70,14 @@ class Echo:
 
 
 @asynccontextmanager
-async def serving(**limits: Any) -> AsyncIterator[tuple[Server, Echo, int]]:
+async def serving(tls: ssl.SSLContext | None = None, **limits: Any) -> AsyncIterator[tuple[Server, Echo, int]]:
     """With the port. Asserts that no connection and no byte is left on the accounts."""
     bounds = Limits(**limits)
     echo = Echo(bounds.bodies_bytes)
     server = Server(echo, bounds)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        await server.open(listening)
+        await server.open(listening, tls)
         try:
             yield server, echo, port
         finally:

@@ -354,6 +354,8 @@ def test_a_server_that_stops_ends_what_it_has_begun() -> None:
     async def main() -> None:
         async with serving(stop_timeout_s=20.0) as (server, echo, port):
             idle, idle_writer = await asyncio.open_connection("127.0.0.1", port)
+            idle_writer.write(post())
+            assert (await response(idle))[0] == 200
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(post("/waits"))
             await echo.has_begun.wait()
@@ -368,6 +370,30 @@ def test_a_server_that_stops_ends_what_it_has_begun() -> None:
             assert (status, headers["connection"]) == (200, "close")
             await asyncio.wait_for(stopping, 20)
             writer.close()
+
+    asyncio.run(main())
+
+
+def test_the_first_request_of_a_new_connection_is_answered_by_a_server_that_stops() -> None:
+    """It is on its way. Its sender has no reason to think that the server stops, and would not send it again."""
+
+    async def main() -> None:
+        async with serving(stop_timeout_s=20.0) as (server, _, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            silent, silent_writer = await asyncio.open_connection("127.0.0.1", port)
+            while server.connections < 2:
+                await asyncio.sleep(0.01)
+            stopping = asyncio.create_task(server.close())
+            await asyncio.sleep(0)
+            assert server.stops
+            writer.write(post())
+            status, headers, _ = await response(reader)
+            assert (status, headers["connection"]) == (200, "close")
+            assert not stopping.done()
+            assert await asyncio.wait_for(silent.read(), 15) == b"", "for a moment, not for `stop_timeout_s`"
+            await asyncio.wait_for(stopping, 20)
+            for each in (writer, silent_writer):
+                each.close()
 
     asyncio.run(main())
 

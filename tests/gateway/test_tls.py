@@ -1,3 +1,4 @@
+import asyncio
 import shutil
 import socket
 import ssl
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import requests
 
+from gateway.echo import response, serving
 from gateway.running import gateway
 from pool.wire.gateway import GatewayLimits
 from support.pool_process import PoolProcess
@@ -90,6 +92,30 @@ def test_who_has_not_ended_his_handshake_counts_as_a_connection(
         speaks_plainly.send(b"GET / HTTP/1.1\r\n\r\n" * 40)
         eventually(is_served)
         assert not is_served()
+
+
+def test_a_handshake_that_is_under_way_when_the_server_ends_is_ended_and_its_request_answered(
+    certificate: Path,
+) -> None:
+    async def main() -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate / "certificate.pem", certificate / "key.pem")
+        async with serving(tls=tls) as (server, _, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            while not server.connections:
+                await asyncio.sleep(0.01)
+            stopping = asyncio.create_task(server.close())
+            await asyncio.sleep(0)
+            assert server.stops
+            await writer.start_tls(
+                ssl.create_default_context(cafile=certificate / "certificate.pem"), server_hostname="localhost"
+            )
+            writer.write(b"GET /p HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await response(reader))[0] == 200
+            await asyncio.wait_for(stopping, 20)
+            writer.close()
+
+    asyncio.run(main())
 
 
 def test_a_gateway_that_ends_waits_for_no_handshake(pool: PoolProcess, certificate: Path) -> None:

@@ -80,13 +80,14 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._is_paused = False
         self._is_stalled = False
+        self._answers = 0
 
     # --- what asyncio calls -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.state = State.HEAD
-        self.deadline = self._now() + self._limits.read_timeout_s
+        self.deadline = self._now() + self._server.first_request_s
         if not self._server.opened(self):
             self._refuse(Refused(503, "the gateway has as many connections as it may have", 1.0))
 
@@ -258,6 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         """The response has left: the next request, or the end."""
         assert self._head is not None
         self._release()
+        self._answers += 1
         if not self._head.keeps_alive:
             self.end()
             return
@@ -313,6 +315,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         return self.state is State.HEAD and not self._filled
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing has come on it yet."""
+        return self.is_idle and not self._answers
 
     def _drop(self, size_bytes: int) -> None:
         """From the beginning of what came."""

@@ -9,8 +9,6 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Coroutine
-from typing import Any
 
 from pool.gateway.accounts import Sum
 from pool.gateway.http.connection import Connection, Handler, State
@@ -24,6 +22,7 @@ LOOK_S = 0.5  # how late an overdue connection may be ended
 BACKLOG = 1024
 HANDSHAKE_S = 10.0
 GOODBYE_S = 1.0  # which most clients never say
+NEW_S = 1.0  # for the first request of a connection that is new when the server ends: it is on its way
 AGAIN_S = 0.5  # after a connection that could not be accepted, as where there is no descriptor left
 
 
@@ -37,11 +36,13 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.stops = False
         """Whether connections end with the response that is next."""
+        self.first_request_s = limits.read_timeout_s
+        """How long a connection that is new has for it."""
         self._connections: set[Connection] = set()
         self._open = connections or Sum()
         self._listening: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Those that accept, or begin TLS."""
+        self._accepting: asyncio.Task[None] | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
@@ -51,20 +52,28 @@ class Server:
         else:
             listening.setblocking(False)
             listening.listen(BACKLOG)
-            self._begin(self._accept(listening, tls))
+            self._accepting = self.loop.create_task(self._accept(listening, tls))
         self._look()
 
     async def close(self) -> None:
         """Takes no connection more. Those that are idle end at once, the others with their response, or in time."""
         self.stops = True
+        self.first_request_s = NEW_S
         if self._listening is not None:
             self._listening.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
         for connection in [*self._connections]:
-            if connection.is_idle:
+            if connection.is_new:
+                connection.deadline = self.loop.time() + self.first_request_s
+            elif connection.is_idle:
                 connection.end()
+        if self._handshakes:
+            _, late = await asyncio.wait(self._handshakes, timeout=NEW_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         until = self.loop.time() + self.limits.stop_timeout_s
         while self._connections and self.loop.time() < until:
             await asyncio.sleep(0.02)
@@ -98,11 +107,6 @@ class Server:
 
     # --- TLS ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
-        task = self.loop.create_task(steps)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _accept(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
         with listening:
             while True:
@@ -114,7 +118,9 @@ class Server:
                     continue
                 connection = Connection(self)
                 if self.opened(connection):
-                    self._begin(self._shake_hands(connection, accepted, tls))
+                    handshake = self.loop.create_task(self._shake_hands(connection, accepted, tls))
+                    self._handshakes.add(handshake)
+                    handshake.add_done_callback(self._handshakes.discard)
                 else:
                     accepted.close()
 
