@@ -106,7 +106,9 @@ class Overloaded(PoolError):
     retryable = True
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
-        super().__init__(text if retry_after is None else f"{text}; try again in {retry_after:.2g} s")
+        if retry_after is not None:
+            text += f"; try again in {float(f'{retry_after:.2g}'):g} s"  # 2g alone makes 6e+02 of 600
+        super().__init__(text)
         self.retry_after = retry_after
 
 

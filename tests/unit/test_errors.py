@@ -34,6 +34,7 @@ def test_overloaded_says_when_to_come_again() -> None:
     again = copy.copy(error)  # by the same way as pickle, with which a process pool hands it on
     assert (str(again), again.retry_after) == (str(error), 0.25)
     assert errors.Overloaded("full").retry_after is None
+    assert str(errors.Overloaded("full", 612.0)) == "full; try again in 610 s"
 
 
 def test_a_quarantined_job_is_its_own_fault() -> None:
