@@ -1,6 +1,5 @@
 """What a caller waits for that nobody will give: after the pool's death, its own freeze, or Ctrl-C."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from pool import Client, errors
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually, state
+from support.run_ledger import Ledger
 
 pytestmark = pytest.mark.faults
 
@@ -36,11 +36,10 @@ path = "stub:faults"
 devices = "all"
 """
 ONE_LANE = stub_config("lanes = 1", '["cpu"]', MODELS, "[queue]\nmax_jobs = 20")
-# Of `held`, a negative number runs until somebody has opened and closed the FIFO `ledger`.gate.
 HELD = """
 [[model]]
 name = "held"
-path = "stub:counter?@folder@/ledger"
+path = "stub:counter?@ledger@"
 """
 WIDE = stub_config("lanes = 1\ndrain_timeout = 0.2", '["cpu"]', MODELS + HELD)
 
@@ -91,15 +90,13 @@ def floats(*values: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Path:
-    gate = tmp_path / "ledger.gate"
-    os.mkfifo(gate)
-    return gate
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path)
 
 
 @pytest.fixture
-def pool(gate: Path) -> Iterator[PoolProcess]:
-    with pool_process(WIDE.replace("@folder@", str(gate.parent))) as running:
+def pool(ledger: Ledger) -> Iterator[PoolProcess]:
+    with pool_process(WIDE.replace("@ledger@", str(ledger.path))) as running:
         yield running
 
 
@@ -162,10 +159,8 @@ def test_nobody_is_refused_by_the_median_of_what_runs_now(client: Client) -> Non
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_run_that_was_interrupted_leaves_no_job_behind(pool: PoolProcess, client: Client, gate: Path) -> None:
+def test_a_run_that_was_interrupted_leaves_no_job_behind(pool: PoolProcess, client: Client, ledger: Ledger) -> None:
     """As `submit(block=True)` does: nobody has the future."""
-    client.submit("held", np.array([-1]), signature="gated")
-    eventually(lambda: client.status().slots[0].busy_lanes == 1)
     main = threading.main_thread().ident
     assert main is not None
 
@@ -175,12 +170,12 @@ def test_a_run_that_was_interrupted_leaves_no_job_behind(pool: PoolProcess, clie
             eventually(lambda: other.status().queue.jobs == 2)
         signal.pthread_kill(main, signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        client.run("rows", floats(1), signature="double")
-    thread.join()
-    eventually(lambda: client.status().answered.get("cancelled") == 1)
-    gate.write_bytes(b"")
+    with ledger.occupied(client, "held"):
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.run("rows", floats(1), signature="double")
+        thread.join()
+        eventually(lambda: client.status().answered.get("cancelled") == 1)
     # The client lives on.
     assert client.run("rows", floats(2), signature="double")["y"].tolist() == [4]

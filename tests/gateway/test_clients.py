@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from gateway.running import Gateway, gateway
 from pool.wire.gateway import Token
 from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
 from support.processes import eventually
+from support.run_ledger import Ledger
 
 CLIENTS = """
 [[client]]
@@ -51,16 +50,14 @@ TOKENS = tuple(Token(name, hashlib.sha256(name.encode()).digest()) for name in N
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A FIFO: what `hold` has sent runs until somebody has opened and closed it."""
-    gate = tmp_path_factory.mktemp("held") / "ledger.gate"
-    os.mkfifo(gate)
-    return gate
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """Of what `hold` has sent."""
+    return Ledger(tmp_path_factory.mktemp("held"))
 
 
 @pytest.fixture(scope="module")
-def pool(gate: Path) -> Iterator[PoolProcess]:
-    held = f'[[model]]\nname = "held"\npath = "stub:counter?{gate.with_suffix("")}"\n'
+def pool(ledger: Ledger) -> Iterator[PoolProcess]:
+    held = f'[[model]]\nname = "held"\npath = "stub:counter?{ledger.path}"\n'
     with pool_process(stub_config(models=STUBS + held, rest=CLIENTS)) as running:
         yield running
 
@@ -108,7 +105,7 @@ def test_a_rate_is_of_the_client_and_not_of_a_gateway(doors: tuple[Gateway, Gate
     assert job(other, "visitor")[0] == 200
 
 
-def test_so_are_its_jobs(pool: PoolProcess, doors: tuple[Gateway, Gateway], gate: Path) -> None:
+def test_so_are_its_jobs(pool: PoolProcess, doors: tuple[Gateway, Gateway], ledger: Ledger) -> None:
     one, other = doors
 
     def open_jobs() -> int:
@@ -121,7 +118,7 @@ def test_so_are_its_jobs(pool: PoolProcess, doors: tuple[Gateway, Gateway], gate
         status, said, headers = job(other, "narrow")
         assert (status, "its max_jobs (1)" in said["error"]) == (429, True), said
         assert int(headers["Retry-After"]) >= 1
-        gate.write_bytes(b"")
+        ledger.open_gate()
         assert running.result()[0] == 200
     assert job(other, "narrow")[0] == 200, "its place is free again"
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import AsyncClient, AsyncSession, errors
 from pool.client.payload import encode_call
 from pool.wire.records import JobSummary
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
+from support.run_ledger import Ledger
 
 MODELS = """
 [[model]]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import Client, JobResult, errors
 from pool.client.request import Request
 from support.fake_pool import TIMELINE
 from support.pool_process import PoolProcess, stub_config
 from support.processes import eventually
+from support.run_ledger import Ledger
 
 MODELS = """
 [[model]]

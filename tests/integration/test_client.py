@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import AsyncClient, Client, errors
 from pool.wire.records import Tensor
 from pool.wire.tensors import DTYPES
 from support.pool_process import STUBS, PoolProcess, pool_process, stub_config
 from support.processes import eventually, freeze, pid_of
+from support.run_ledger import Ledger
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import Client, errors
 from pool.client.futures import JobFuture
 from pool.kept.quarantine import load
 from pool.wire.records import Slot
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
+from support.run_ledger import Ledger
 
 MODELS = """
 [[model]]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import Client, errors
 from support.commands import command_line, run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, freeze
+from support.run_ledger import Ledger
 
 pytestmark = pytest.mark.faults
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from integration.load_gate import LoadGate
 from pool import errors, start
 from support.commands import run_command
-from support.load_gate import LoadGate
 from support.pool_process import pool_process, stub_config
 from support.processes import children, eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time, put

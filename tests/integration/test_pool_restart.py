@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import AsyncClient, Client, errors
 from support.pool_process import PoolProcess, stub_config
 from support.processes import eventually, freeze
+from support.run_ledger import Ledger
 
 pytestmark = pytest.mark.faults
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import Client, errors, start
 from support.commands import run_command
 from support.fake_nvml import FakeNvml
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
+from support.run_ledger import Ledger
 from support.steady_clients import asked_all_the_time
 
 pytestmark = pytest.mark.replacement

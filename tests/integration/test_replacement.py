@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from integration.load_gate import LoadGate
 from pool import errors
 from pool.wire.records import Beside, Slot
 from support.commands import command_line, run_command
-from support.load_gate import LoadGate
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, pid_of
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import errors
 from pool.client.futures import JobFuture
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, pid_of
+from support.run_ledger import Ledger
 
 pytestmark = pytest.mark.replacement
 

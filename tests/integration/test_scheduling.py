@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import Client, errors
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually
+from support.run_ledger import Ledger
 
 ROWS = """
 [[model]]

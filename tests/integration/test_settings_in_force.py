@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import Client, errors
 from pool.wire.records import Slot
 from support.commands import in_process
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually, freeze, pid_of
+from support.run_ledger import Ledger
 
 CLIENT_MAX = 40
 ECHO = '[[model]]\nname = "echo"\npath = "stub:echo"\n'

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from integration.run_ledger import Ledger
 from pool import AsyncClient, Client, errors
 from pool.client.futures import JobFuture
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import eventually, pid_of
+from support.run_ledger import Ledger
 from support.steady_clients import answers, asked_all_the_time, put
 
 pytestmark = pytest.mark.replacement

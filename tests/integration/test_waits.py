@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integration.load_gate import LoadGate
 from pool import AsyncClient, Client, errors, start
 from pool.config.settings import ModelSection
-from support.load_gate import LoadGate
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually
 

@@ -44,10 +44,12 @@ class Ledger:
         return True
 
     @contextlib.contextmanager
-    def occupied(self, client: Client, model: str, timeout: float = 100.0) -> Iterator[JobFuture]:
+    def occupied(
+        self, client: Client, model: str, timeout: float = 100.0, device: str | None = None
+    ) -> Iterator[JobFuture]:
         """One lane of the model runs a job that ends no sooner than this does, in whatever way. Yields the job."""
         before = len(self.started())
-        running = client.submit(model, {"n": [-1]}, signature="gated", timeout=timeout)
+        running = client.submit(model, {"n": [-1]}, signature="gated", timeout=timeout, device=device)
         eventually(lambda: len(self.started()) > before)
         try:
             yield running
