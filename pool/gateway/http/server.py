@@ -59,6 +59,7 @@ class Server:
         """Takes no connection more. Those that are idle end at once, the others with their response, or in time."""
         self.stops = True
         self.first_request_s = NEW_S
+        until = self.loop.time() + self.limits.stop_timeout_s
         if self._listening is not None:
             self._listening.close()
         if self._accepting is not None:
@@ -70,11 +71,10 @@ class Server:
             elif connection.is_idle:
                 connection.end()
         if self._handshakes:
-            _, late = await asyncio.wait(self._handshakes, timeout=NEW_S)
+            _, late = await asyncio.wait(self._handshakes, timeout=min(NEW_S, self.limits.stop_timeout_s))
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        until = self.loop.time() + self.limits.stop_timeout_s
         while self._connections and self.loop.time() < until:
             await asyncio.sleep(0.02)
         if self._timer is not None:
