@@ -92,7 +92,7 @@ class Server:
         """False where there are too many."""
         if connection in self._connections:  # since before its handshake
             return True
-        if self.stops or not self._open.take(1, self.limits.connections):
+        if not self._open.take(1, self.limits.connections):
             return False
         self._connections.add(connection)
         return True
