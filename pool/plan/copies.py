@@ -31,10 +31,27 @@ def fill(
 
     Guarantees: the same answer in whatever order the models are; none moves if nothing has changed.
     """
+    found = _filled(models, placed, devices, there or {}, lost)
+    for _ in placed:
+        # A place that a model keeps may be the only one for another, which has its turn once the first has others too.
+        again = _filled(models, placed, devices, found, lost)
+        if again == found:
+            break
+        found = again
+    return found
+
+
+def _filled(
+    models: Sequence[ModelDemand],
+    placed: Sequence[Sequence[str]],
+    devices: Sequence[Device],
+    there: _There,
+    lost: Collection[int],
+) -> dict[str, tuple[int, ...]]:
     rank = ranks(devices)
     slots = {model.name: [n for n, names in enumerate(placed) if model.name in names] for model in models}
     free = {slot for slot, names in enumerate(placed) if not names and devices[slot].kind == _kind(devices)}
-    own = {model.name: free & {*(there or {}).get(model.name, ())} for model in models}
+    own = {model.name: free & {*there.get(model.name, ())} for model in models}
     copied = [model for model in models if model.replicas is None]
 
     def turn(model: ModelDemand, copies: int) -> tuple[float, int, str]:

@@ -32,10 +32,12 @@ def serving(*models: Mapping[str, Offer], seed: int = 0, names: "list[str] | Non
 
 def drawn(choice: Choice, model: str = "m", count: int = 200, now: float = NOW) -> Counter[str]:
     """Where so many jobs would go, none of which follows the last one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pool.client.spread.choice.KEPT_S", 0.0)
-        picked = [choice.pick(model, None, now) for _ in range(count)]
-    return Counter("nowhere" if pool is None else pool.endpoint for pool in picked)
+    seen: Counter[str] = Counter()
+    for _ in range(count):
+        choice.forget_last()
+        pool = choice.pick(model, None, now)
+        seen["nowhere" if pool is None else pool.endpoint] += 1
+    return seen
 
 
 def pool(choice: Choice, number: int) -> Pool:

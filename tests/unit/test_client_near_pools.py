@@ -19,7 +19,14 @@ def choice(near: set[str], busy: dict[str, int]) -> Choice:
 
 
 def picked(found: Choice, times: int = 300) -> Counter[str]:
-    return Counter(pool.endpoint for _ in range(times) if (pool := found.pick("m", None, NOW)) is not None)
+    """Where so many jobs would go, none of which follows the last one."""
+    seen: Counter[str] = Counter()
+    for _ in range(times):
+        found.forget_last()
+        pool = found.pick("m", None, NOW)
+        assert pool is not None
+        seen[pool.endpoint] += 1
+    return seen
 
 
 def test_a_near_pool_that_is_as_busy_gets_all() -> None:

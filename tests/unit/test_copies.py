@@ -202,6 +202,17 @@ def test_the_room_that_is_told_is_the_largest_that_is_free() -> None:
     assert why_no_more(copied("a", 9), [0], cards, [1, 2]) == told
 
 
+def test_what_is_kept_first_is_kept_at_the_next_look_too() -> None:
+    """`b` keeps slot 2 at first, the only one that is left for the larger `c`."""
+    models = [ModelDemand("a", "auto", 1, None, weight=0.5), copied("b", None), copied("c", 2)]
+    cards = gpus(None, None, None, 1, 1)
+    placed = place(models, cards, {"b": (0, 1, 2)})
+    found = fill(models, placed, cards, {"b": (0, 1, 2)})
+    assert found == {"a": (3,), "b": (0, 4), "c": (1, 2)}
+    assert fill(models, placed, cards, found) == found
+    assert fill(models, placed, cards) == found, "as many as without what is there"
+
+
 # --- properties
 
 WEIGHTS = st.sampled_from((0.5, 1.0, 1.0, 2.0, 3.0))
