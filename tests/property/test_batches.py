@@ -88,8 +88,11 @@ def table_of(specs: Mapping[str, TensorSpec], arrays: Sequence[Array]) -> bytes:
 
 @cache
 def worker() -> Worker:
-    """With a segment that all examples share."""
-    return Worker()
+    """With a segment that all examples share; it gets no other one."""
+    found = Worker()
+    for end in (found.ours, found.theirs):
+        end.close()
+    return found
 
 
 def lend(buffers: list[list[bytes]], lent: set[int]) -> tuple[Lent, ...]:
