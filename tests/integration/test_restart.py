@@ -1,6 +1,5 @@
 """`pool restart`: new workers under load, and no job is lost for it."""
 
-import contextlib
 import os
 import re
 import signal
@@ -8,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 from pool import errors
-from pool.client.futures import JobFuture
 from support.commands import run_command
 from support.pool_process import PoolProcess, pool_process, stub_config
 from support.processes import alive, eventually, pid_of
@@ -104,20 +102,9 @@ def test_what_runs_is_finished_first(ledger: Ledger) -> None:
         assert client.restart(0) == 2
         eventually(lambda: client.status().slots[0].state == "DRAINING", 40.0)
         assert not any(future.done() for future in futures)
-        open_for_all(ledger, futures)
+        ledger.open_for_all(futures)
         assert [future.exception(20) for future in futures] == [None] * 4
         eventually(lambda: [slot.incarnation for slot in client.status().slots] == [2, 1])
-
-
-def open_for_all(ledger: Ledger, futures: "Sequence[JobFuture]") -> None:
-    """Also for those that come to the gate later. Returns when all are done."""
-
-    def are_done() -> bool:
-        with contextlib.suppress(OSError):  # nobody waits there now
-            os.close(os.open(f"{ledger.path}.gate", os.O_WRONLY | os.O_NONBLOCK))
-        return all(future.done() for future in futures)
-
-    eventually(are_done)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +147,7 @@ def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for(ledger:
             drained = threads.submit(run_command, pool, "drain", "0")
             eventually(lambda: client.status().slots[0].state == "DRAINING")
             assert not any(future.done() for future in futures)
-            open_for_all(ledger, futures)
+            ledger.open_for_all(futures)
             done = drained.result()
         assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool undrain 0` brings it back\n"), done
         assert [future.exception(20) for future in futures] == [None] * 8

@@ -5,7 +5,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from integration.load_gate import LoadGate
@@ -16,8 +15,6 @@ from support.processes import eventually, pid_of
 from support.steady_clients import answers, asked_all_the_time, put
 
 pytestmark = pytest.mark.replacement
-
-ROW = np.ones((1,), np.float32)
 
 
 def config(folder: Path, *names: str, watch: str = "50ms", extra: str = "", keys: str = "") -> str:

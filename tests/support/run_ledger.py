@@ -8,7 +8,7 @@ while that job runs, however busy the machine is.
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pool import Client
@@ -33,6 +33,15 @@ class Ledger:
     def open_gate(self) -> None:
         """Whoever waits there goes on. Waits for somebody who does."""
         eventually(self._opened)
+
+    def open_for_all(self, jobs: Sequence[JobFuture]) -> None:
+        """Also for those that come to the gate later. Returns when all are done."""
+
+        def are_done() -> bool:
+            self._opened()
+            return all(job.done() for job in jobs)
+
+        eventually(are_done)
 
     def _opened(self) -> bool:
         try:

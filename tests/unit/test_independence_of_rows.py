@@ -22,7 +22,6 @@ from workers.independence.samples import MOST_BYTES, SAMPLE_SHARE, Sample, Sampl
 from workers.independence.trial import try_rows
 from workers.made_up import made_up_rows
 
-FOREVER = float("inf")
 Function = Callable[[Array], Array]
 
 

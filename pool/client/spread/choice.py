@@ -39,7 +39,6 @@ LONGEST_S = 1e6  # what is told of a longer job, or of none that has a length, i
 LEAST_S = 1e-4  # a pool takes no less for a job: what is not known yet is not free
 NEAR = 2.0  # a pool on this machine may be so many times as busy as the best one elsewhere
 ALIKE = 1.5  # where nothing waits, pools are alike whose jobs do not take so many times as long
-
 KEPT_S = 0.1  # how long the pool taken last is not compared: of those that seem alike, another may answer sooner
 
 
