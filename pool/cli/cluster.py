@@ -81,7 +81,7 @@ class ClusterCommand(click.Command):
 
 @contextlib.contextmanager
 def connected(address: str) -> "Iterator[Cluster]":
-    """Ray comes with the first. Meanwhile what it prints goes to standard error: standard output may be JSON.
+    """Ray comes with the first. All that it prints goes to standard error: standard output may be JSON.
 
     Raises `InvalidConfig` where it is not installed, `PoolUnreachable`.
     """
@@ -89,7 +89,7 @@ def connected(address: str) -> "Iterator[Cluster]":
         from pool.cluster import Cluster
     except ModuleNotFoundError as error:
         raise InvalidConfig(f"a cluster needs more: pip install 'tf-worker-pool[worker,ray]' ({error})") from None
-    with Cluster(address) as cluster, contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), Cluster(address) as cluster:
         yield cluster
 
 

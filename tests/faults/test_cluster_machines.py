@@ -23,15 +23,18 @@ from support.pool_process import READY_S
 from support.processes import alive, eventually, freeze
 from support.ray_cluster import STORE_BYTES
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 RAY_PORT, PORT = 6379, 5555
-# A machine that Ray does not reach is dead to it after half a minute to a minute.
+# A machine that Ray does not reach is dead to it after 80 s. TCP waits twice as long before each try: what was
+# cut off for 13 s is heard after 25 s, for 26 s after 51 s. So Ray forgives a cut of 50 s at most.
 PATIENCE = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "25",
+    "RAY_health_check_failure_threshold": "40",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # nor does the machine give Ray's head up meanwhile
 }
+GIVEN_UP_S = 180.0
 SECURITY = """
 [security]
 key = "@folder@/server.key_secret"
@@ -274,8 +277,6 @@ def test_a_machine_that_is_cut_off_for_a_while_keeps_its_pool(cluster: Cluster) 
     assert any("ray::Keeper" in line[0] for line in cluster.head.processes().values()), "it stays where the head is"
     with cluster.load() as load:
         cluster.other.cut(cluster.switch)
-        told = [(line["host"], line["exit_status"]) for line in cluster.statuses()]
-        assert told == [(cluster.head.address, 0), (cluster.other.address, 1)], "it is no secret, and holds nobody up"
         load.await_more()
         cluster.other.mend(cluster.switch)
         load.await_more()
@@ -293,11 +294,13 @@ def test_a_machine_that_is_cut_off_until_ray_gives_it_up_ends_its_pool_and_may_j
     (before,) = pools_on(cluster.other)
     with cluster.load() as load:
         cluster.other.cut(cluster.switch)
-        eventually(lambda: [told["host"] for told in cluster.statuses()] == [cluster.head.address], 90.0)
+        told = [(line["host"], line["exit_status"]) for line in cluster.statuses()]
+        assert told == [(cluster.head.address, 0), (cluster.other.address, 1)], "it is no secret, and holds nobody up"
+        eventually(lambda: [told["host"] for told in cluster.statuses()] == [cluster.head.address], GIVEN_UP_S)
         load.await_more()
         assert alive(before), "nobody there knows"
         cluster.other.mend(cluster.switch)
-        eventually(lambda: not pools_on(cluster.other), 90.0)
+        eventually(lambda: not pools_on(cluster.other), GIVEN_UP_S)
         load.await_more()
         cluster.join(cluster.other)
         eventually(lambda: cluster.serving() == [cluster.head.address, cluster.other.address], READY_S)
@@ -311,7 +314,7 @@ def test_a_machine_that_dies_costs_no_job(cluster: Cluster) -> None:
     with cluster.load() as load:
         cluster.other.die()
         load.await_more()
-        eventually(lambda: cluster.serving() == [cluster.head.address], 90.0)
+        eventually(lambda: cluster.serving() == [cluster.head.address], GIVEN_UP_S)
         load.await_more()
         failed = load.check()
     assert not failed["tally"]

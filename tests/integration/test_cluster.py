@@ -105,6 +105,26 @@ def test_a_command_speaks_to_all_pools(cluster: LocalCluster, endpoints: tuple[s
     assert explained.stdout.count("job 1: echo") == 2, "each pool has a first job"
 
 
+def test_what_ray_prints_is_no_part_of_a_commands_output(cluster: LocalCluster) -> None:
+    """It tells all drivers what went wrong anywhere, on their standard output and at any time."""
+    program = """
+import sys, threading
+from ray._private.utils import publish_error_to_driver
+from ray._raylet import GcsClient
+head, over = GcsClient(address=sys.argv[1]), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set())).start()
+while not over.wait(0.002):
+    publish_error_to_driver("test", "a node is lost", gcs_client=head)
+"""
+    argv = [sys.executable, "-P", "-c", program, cluster.address]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, env=cluster.environ) as crier:
+        told = cluster.run("status", "--json", "--cluster", cluster.address)
+        assert crier.poll() is None
+        crier.communicate()
+    assert "a node is lost" in told.stderr, "so it was heard"
+    assert [json.loads(line)["exit_status"] for line in told.stdout.splitlines()] == [0, 0]
+
+
 def test_one_that_fails_is_told_and_the_others_are_asked(cluster: LocalCluster) -> None:
     explained = cluster.run("explain", "999999", "--cluster", cluster.address)
     assert explained.returncode == 1
