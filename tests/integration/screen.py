@@ -29,11 +29,12 @@ class Screen:
     def __init__(self, fd: int, process: "subprocess.Popen[bytes]") -> None:
         self.fd, self.process, self.written = fd, process, ""
 
-    def until(self, word: str) -> None:
+    def until(self, *words: str) -> None:
+        """Until it has written one of them."""
         deadline = time.monotonic() + LONGEST_S
-        while word not in CODES.sub("", self.written):
+        while not any(word in CODES.sub("", self.written) for word in words):
             assert time.monotonic() < deadline, self.written[-3000:]
-            assert self._read(), f"it ended before it wrote {word!r}: {self.written[-3000:]}"
+            assert self._read(), f"it ended before it wrote {' or '.join(words)}: {self.written[-3000:]}"
 
     def _read(self) -> bool:
         """False once it has ended."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.load_gate import LoadGate
 from integration.screen import on_screen
 from pool import Client
 from pool.errors import PoolError
@@ -25,6 +26,12 @@ path = "stub:echo"
 name = "rows"
 path = "stub:rows"
 """
+SLOW = """
+[[model]]
+name = "slow"
+path = "stub:rows"
+"""
+SOME_SECONDS = range(2, 20)  # the display may jump over one
 LONG_S = 30.0
 
 
@@ -127,11 +134,17 @@ def test_the_log_is_told_to_this_machine_alone(pool: PoolProcess) -> None:
         client.logs()
 
 
-def test_what_takes_long_says_what_it_waits_for_in_a_terminal(pool: PoolProcess) -> None:
-    with on_screen(pool, "load", "slow", "stub:rows?load_ms=3000") as screen:
+def test_what_takes_long_says_what_it_waits_for_in_a_terminal(pool: PoolProcess, tmp_path: Path) -> None:
+    gate = LoadGate(tmp_path)
+    gate.shut()
+    before = pool.config.read_text()
+    pool.config.write_text(before + SLOW + gate.keys)
+    with on_screen(pool, "load", "slow") as screen:
         screen.until("1 left · slot ")
-        screen.until("slow for 2 s")
+        screen.until(*(f"slow for {seconds} s" for seconds in SOME_SECONDS))
+        gate.open()
         assert screen.ended() == 0
+    pool.config.write_text(before)
     with on_screen(pool, "wait", "--model", "slow") as screen:
         screen.until("slow is served: 1 of 1 slot READY")
         assert screen.ended() == 0
@@ -141,9 +154,10 @@ def test_what_takes_long_says_what_it_waits_for_in_a_terminal(pool: PoolProcess)
 
 def test_a_start_says_what_each_slot_does_and_the_log_has_colours(tmp_path: Path) -> None:
     """Waiting for it begins before it does, and its end is told to who asked for it."""
-    model = '[[model]]\nname = "slow"\npath = "stub:rows?load_ms=3000"\n'
+    gate = LoadGate(tmp_path)
+    gate.shut()
     with tempfile.TemporaryDirectory(prefix="pt-") as folder:  # pytest's own are too deep for a socket
-        config = stub_config(devices='["cpu"]', models=model).replace("@endpoint@", f"ipc://{folder}/p.sock")
+        config = stub_config(devices='["cpu"]', models=SLOW + gate.keys).replace("@endpoint@", f"ipc://{folder}/p.sock")
         (tmp_path / "config.toml").write_text(config)
         endpoint = ["--endpoint", f"ipc://{folder}/p.sock"]
         done = in_process("wait", "--timeout", "0.5", *endpoint)
@@ -151,7 +165,8 @@ def test_a_start_says_what_each_slot_does_and_the_log_has_colours(tmp_path: Path
         assert done.err.startswith("pool: after 0.5 s: ")
         with on_screen(None, "start", "--config", str(tmp_path / "config.toml")) as screen:
             screen.until("0 of 1 slots READY · slot 0 cpu:0: ")
-            screen.until("loading slow for 2 s")
+            screen.until(*(f"slow for {seconds} s" for seconds in SOME_SECONDS))
+            gate.open()
             screen.until("ready: 1 of 1 slots serve")
             assert "\x1b[32mINFO" in screen.written
             done = in_process("stop", "--json", *endpoint)
