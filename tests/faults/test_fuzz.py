@@ -32,7 +32,7 @@ from support.processes import eventually
 TESTS = Path(__file__).parents[1]
 SEED = os.environ.get("FUZZ_SEED", "20261121")
 LONG_S = 90.0
-LONGER_S = 90.0  # a run goes on until each kind of message was mutated, but for no longer than this
+LONGER_S = 300.0  # a run goes on until each kind of message was mutated, but for no longer than this
 MAD_KINDS = {"Hello", "Beat", "Ready", "Run", "Done"}
 SANE_KINDS = {32, 35, 36, 38}  # HELLO, BEAT, READY, DONE
 RARE_KINDS = {"Welcome"}  # in a run of minutes
@@ -235,6 +235,7 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(500)
 def test_mutated_traffic_at_the_pool_and_at_a_worker(madhouse: Madhouse) -> None:
     with kept(madhouse.pool, madhouse.folder, f"fuzz, seed {SEED}"):
         fuzz(madhouse, 8.0)
