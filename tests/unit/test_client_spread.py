@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
+from pool.client.request import Request
+from pool.client.spread import Spread
 from pool.client.spread.choice import PoolState
 from pool.client.spread.member import AGAIN_S
 from pool.wire import client_messages as wire
@@ -129,6 +132,74 @@ def test_a_job_that_finds_no_room_waits_for_the_pool_that_is_about_to_come(tmp_p
         with pytest.raises(errors.Overloaded, match="full"):  # one that has gone may stay away
             client.run("m", X)
         assert len(full.submitted) == 4
+
+
+@pytest.fixture
+def come_between(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As soon as a job has found no pool that is there, all are. The models of such jobs."""
+    met: list[str] = []
+    assert client._spread is not None
+    spread = client._spread
+    following = spread._next
+
+    def come() -> None:
+        for pool in spread._choice.pools.values():
+            spread._becomes(pool, PoolState.SERVING)
+
+    def coming(request: Request, *about: Any) -> Any:
+        found = following(request, *about)
+        if found is None:
+            met.append(request.model)
+            thread = threading.Thread(target=come)
+            thread.start()
+            thread.join(0.3)  # it may have to wait for this one
+        return found
+
+    monkeypatch.setattr(spread, "_next", coming)
+    return met
+
+
+def all_go_away(spread: Spread) -> None:
+    for pool in spread._choice.pools.values():
+        spread._becomes(pool, PoolState.SOUGHT)
+
+
+def test_a_pool_that_comes_as_a_job_is_placed_has_its_model(client: Client, come_between: list[str]) -> None:
+    assert client._spread is not None
+    spread = client._spread
+
+    def is_met() -> bool:
+        all_go_away(spread)  # until it looks again
+        client.run("m", X, timeout=20)
+        return bool(come_between)
+
+    eventually(is_met)
+
+
+def test_a_pool_that_comes_as_a_job_is_placed_again_gets_it(
+    client: Client, come_between: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that keeps its state: it goes to none but this pool, and is lost where that is nowhere."""
+    assert client._spread is not None
+    spread = client._spread
+    monkeypatch.setattr(spread._choice, "keeps_state", lambda _: True)
+    keeper = spread._choice.keeper("m", None, time.monotonic())
+    assert keeper is not None
+    member = spread._members[keeper.endpoint]
+    job: Any = SimpleNamespace(
+        future=SimpleNamespace(is_cancelled=False),
+        at=member,
+        request=Request("m"),
+        submitted=time.monotonic(),
+        tried=(),
+    )
+
+    def is_met() -> bool:
+        all_go_away(spread)
+        assert spread._following(job, errors.PoolUnreachable("it ends"), time.monotonic()) is member.connection
+        return bool(come_between)
+
+    eventually(is_met)
 
 
 def jobs_at(client: Client) -> int:

@@ -91,9 +91,10 @@ class Spread:
         self._used = now = time.monotonic()
         if not self._members:
             self._begin(now)
-        connection = self._next(request, now, ()) or self._awaited(request, now)
-        if connection is None:
-            raise self._nowhere(request)
+        with self.lock:  # else a pool that comes in between is neither there nor away
+            connection = self._next(request, now, ()) or self._awaited(request, now)
+            if connection is None:
+                raise self._nowhere(request)
         return connection
 
     def home(self, model: str, *, private: bool) -> Callable[[], Connection]:
@@ -258,10 +259,10 @@ class Spread:
         if full and len(job.tried) > MOST_TRIED:
             return None
         tried = job.tried if full else ()  # else one that had no room is better than none
-        found = self._next(job.request, now, tried)
-        if found is not None:
-            return found
-        with self.lock:
+        with self.lock:  # as in `connection`
+            found = self._next(job.request, now, tried)
+            if found is not None:
+                return found
             pool = self._choice.awaited(job.request.model, job.request.version, now, tried)
         member = None if pool is None else self._members.get(pool.endpoint)
         if not full:
