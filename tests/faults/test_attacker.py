@@ -37,7 +37,7 @@ ROUND_S = 6.0
 QUIET_S = 3.0
 LONGER_S = 200.0  # a busy machine plays fewer scenes
 LOOK_S = 0.1
-NOTICED_S = 60.0
+NOTICED_S = 180.0
 END_S = 60.0
 
 

@@ -358,7 +358,7 @@ def test_a_loop_may_turn_in_another_thread_than_at_first(serving: Serving) -> No
 STEP = 13  # of all lines, in the usual run
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(300)]), STEP])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(900)]), STEP])
 def test_ctrl_c_at_each_line_harms_nobody(serving: Serving, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr("pool.client.outage.FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr("pool.client.outage.STEADY_S", 0.0)

@@ -28,7 +28,7 @@ from support.processes import eventually
 
 STEP = 13  # of all lines, in the usual run
 FORK_STEP = 37  # a process each
-AT_EACH = pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(300)])
+AT_EACH = pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(900)])
 
 
 class Ledger(Serving):
