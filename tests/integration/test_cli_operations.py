@@ -165,7 +165,7 @@ def test_a_start_says_what_each_slot_does_and_the_log_has_colours(tmp_path: Path
         assert done.err.startswith("pool: after 0.5 s: ")
         with on_screen(None, "start", "--config", str(tmp_path / "config.toml")) as screen:
             screen.until("0 of 1 slots READY · slot 0 cpu:0: ")
-            screen.until(*(f"slow for {seconds} s" for seconds in SOME_SECONDS))
+            screen.until(*(f"importing the handler of slow for {seconds} s" for seconds in SOME_SECONDS))
             gate.open()
             screen.until("ready: 1 of 1 slots serve")
             assert "\x1b[32mINFO" in screen.written
