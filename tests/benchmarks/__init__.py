@@ -1,1 +1,0 @@
-"""What the pool costs beside what a user would pick instead: `python tests/benchmarks`."""

@@ -1,1 +1,0 @@
-"""The systems that the pool is measured beside: installed, started, driven and ended."""
