@@ -1,0 +1,105 @@
+"""Everything that a call of this package can raise.
+
+PoolError
+├── InvalidInput (ValueError)          the caller: an input, output or signature that the model does not take
+├── ModelNotFound (LookupError)        the caller: the pool serves no such model
+├── NotAllowed (PermissionError)       the caller: only the pool's user may ask for this
+├── ModelFailed                        the model: an operation of it raised
+│   └── OutOfMemory                    the device: the run did not fit into its memory
+├── DeadlineExceeded (TimeoutError)    nobody: the job's time was over before its answer came
+├── Overloaded                         the load: a bound of the pool's queue was reached             (retry helps)
+├── WorkerLost                         the worker: it died while it ran the job     (retry helps, unless stateful)
+├── Quarantined                        the job: each worker that ran it died, the last one with it alone
+├── PoolUnreachable (ConnectionError)  the pool: not there, or it went away                          (retry helps)
+├── Incompatible                       the installation: the pool speaks another version of the wire
+└── InvalidConfig (ValueError)         the configuration
+"""
+
+__all__ = [
+    "DeadlineExceeded",
+    "Incompatible",
+    "InvalidConfig",
+    "InvalidInput",
+    "ModelFailed",
+    "ModelNotFound",
+    "NotAllowed",
+    "OutOfMemory",
+    "Overloaded",
+    "PoolError",
+    "PoolUnreachable",
+    "Quarantined",
+    "WorkerLost",
+    "from_wire",
+]
+
+
+class PoolError(Exception):
+    """Base of all errors of this package. `retryable`: the same call may succeed later."""
+
+    retryable = False
+
+
+class InvalidInput(PoolError, ValueError):
+    """An input, output or signature that the model does not have, or a dtype or shape that it does not take."""
+
+
+class ModelNotFound(PoolError, LookupError):
+    """The pool serves no model of this name."""
+
+
+class NotAllowed(PoolError, PermissionError):
+    """Only the pool's own user and root may ask the pool for this."""
+
+
+class ModelFailed(PoolError):
+    """An operation of the model raised, or the model could not be loaded. The message is TensorFlow's."""
+
+
+class OutOfMemory(ModelFailed):
+    """The run did not fit into the device's memory, with no other job beside it in its batch."""
+
+
+class DeadlineExceeded(PoolError, TimeoutError):
+    """The job's timeout ended before its answer came. The job may still have run."""
+
+
+class Overloaded(PoolError):
+    """The pool's queue is at its bound in jobs or bytes. Nothing was queued."""
+
+    retryable = True
+
+
+class WorkerLost(PoolError):
+    """The worker died while it ran the job. `retryable` is False if the model is stateful: the job may have run."""
+
+    retryable = True
+
+
+class Quarantined(PoolError):
+    """Each worker that ran the job died, the last one while it ran nothing else. The pool keeps the job's inputs."""
+
+
+class PoolUnreachable(PoolError, ConnectionError):
+    """No pool listens at the endpoint, or it went away before it answered."""
+
+    retryable = True
+
+
+class Incompatible(PoolError):
+    """The pool speaks another version of the wire. The message names both releases."""
+
+
+class InvalidConfig(PoolError, ValueError):
+    """The configuration is refused. The message has a line for each mistake."""
+
+
+_NAMED = {each.__name__: each for each in PoolError.__subclasses__()} | {"OutOfMemory": OutOfMemory}
+
+
+def from_wire(name: str, text: str) -> PoolError:
+    """The exception for a failure that came over the wire. `StatefulWorkerLost` is a `WorkerLost` not to be retried."""
+    if name == "StatefulWorkerLost":
+        lost = WorkerLost(text)
+        lost.retryable = False
+        return lost
+    return _NAMED.get(name, PoolError)(text)

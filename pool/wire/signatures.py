@@ -1,0 +1,119 @@
+"""What a model takes and gives: as a worker tells it, as a client and a lane check a job against it."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pool.wire.specs import Tensor
+
+__all__ = ["DEFAULT_SIGNATURE", "Signature", "TensorInfo", "choice", "shape_fits", "signature_name"]
+
+DEFAULT_SIGNATURE = "serving_default"
+
+
+class TensorInfo(NamedTuple):
+    dtype: str
+    """TensorFlow's name, as in `pool.wire.specs.ITEM_BYTES`."""
+    shape: tuple[int, ...] | None
+    """-1 is an axis of any size, None any shape."""
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype} of any shape"
+        return f"{self.dtype} [{', '.join('?' if axis < 0 else str(axis) for axis in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    inputs: Mapping[str, TensorInfo]
+    outputs: Mapping[str, TensorInfo]
+    defaults: frozenset[str] = frozenset()
+    """Inputs that may be left out."""
+    is_joined: bool = False
+    """Jobs may share a run, and large inputs may be cut into blocks: the user vouches for its rows."""
+    max_batch: int = 1
+    """Rows of one run at most, if it is joined."""
+
+    def record(self) -> dict[str, Any]:
+        """For msgpack and JSON."""
+        return {
+            "inputs": {name: [info.dtype, info.shape] for name, info in self.inputs.items()},
+            "outputs": {name: [info.dtype, info.shape] for name, info in self.outputs.items()},
+            "defaults": sorted(self.defaults),
+            "is_joined": self.is_joined,
+            "max_batch": self.max_batch,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Signature":
+        """Raises `KeyError`, `TypeError` or `ValueError` for what is no record."""
+
+        def infos(named: Mapping[str, Any]) -> dict[str, TensorInfo]:
+            return {
+                str(name): TensorInfo(str(dtype), None if shape is None else tuple(int(axis) for axis in shape))
+                for name, (dtype, shape) in named.items()
+            }
+
+        return cls(
+            infos(record["inputs"]),
+            infos(record["outputs"]),
+            frozenset(map(str, record["defaults"])),
+            bool(record["is_joined"]),
+            int(record["max_batch"]),
+        )
+
+    def mismatch(self, tensors: Iterable[Tensor], outputs: Sequence[str] | None) -> str:
+        """Why the signature does not take a job with these tensors: one line, or "" if it does."""
+        given = {tensor.name: tensor for tensor in tensors}
+        for name, tensor in given.items():
+            if name not in self.inputs:
+                return f"no input {name!r:.80}; {choice(name, self.inputs)}"
+            wanted = self.inputs[name]
+            if tensor.dtype != wanted.dtype or not shape_fits(tensor.shape, wanted.shape):
+                got = TensorInfo(tensor.dtype, tensor.shape)
+                return f"input {name!r}: expected {wanted}, got {got}{_hint(tensor, wanted)}"
+        missing = [name for name in self.inputs if name not in given and name not in self.defaults]
+        if missing:
+            return "missing input " + ", ".join(f"{name!r} ({self.inputs[name]})" for name in missing)
+        for name in outputs or ():
+            if name not in self.outputs:
+                return f"no output {name!r:.80}; {choice(name, self.outputs)}"
+        return ""
+
+
+def signature_name(asked: str, signatures: Iterable[str]) -> str:
+    """The signature that a job means: the one it names, else the default one, else the only one.
+
+    Raises `LookupError` with a line for the caller.
+    """
+    names = list(signatures)
+    if asked:
+        if asked not in names:
+            raise LookupError(f"no signature {asked!r:.80}; {choice(asked, names)}")
+        return asked
+    if DEFAULT_SIGNATURE in names:
+        return DEFAULT_SIGNATURE
+    if len(names) == 1:
+        return names[0]
+    raise LookupError(f"there are several signatures; name one of them: {', '.join(sorted(names)) or 'none'}")
+
+
+def shape_fits(shape: Sequence[int], wanted: Sequence[int] | None) -> bool:
+    if wanted is None:
+        return True
+    return len(shape) == len(wanted) and all(axis in (-1, size) for size, axis in zip(shape, wanted, strict=True))
+
+
+def choice(asked: str, names: Iterable[str]) -> str:
+    """What the caller could have meant."""
+    near = difflib.get_close_matches(asked[:80], list(names), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names)) or 'none'}"
+
+
+def _hint(tensor: Tensor, wanted: TensorInfo) -> str:
+    if tensor.dtype != wanted.dtype:
+        return ""
+    if wanted.shape and wanted.shape[0] in (-1, 1) and shape_fits((1, *tensor.shape), wanted.shape):
+        return ": add an axis (`array[None]`)"
+    return ""

@@ -1,0 +1,169 @@
+"""The spec of a body: which model, and each tensor's name, dtype and shape. It needs no numpy.
+
+Equal specs are equal bytes, so every process parses each of them once and looks it up in a dict afterwards.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+
+__all__ = [
+    "ITEM_BYTES",
+    "MOST_SPEC_BYTES",
+    "BadMessage",
+    "JobSpec",
+    "Tensor",
+    "aligned",
+    "answer_spec",
+    "fixed_bytes",
+    "job_spec",
+    "parse_answer",
+    "parse_job",
+]
+
+MOST_SPEC_BYTES = 64 << 10
+MOST_TENSORS = 1024
+MOST_RANK = 32
+MOST_BYTES = 1 << 46
+MOST_NAME = 1024
+
+ITEM_BYTES = {
+    "bool": 1,
+    "int2": 1,
+    "uint2": 1,
+    "int4": 1,  # types of less than a byte take one byte each, as ml_dtypes keeps them
+    "uint4": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "float8_e5m2": 1,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e4m3b11fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float4_e2m1fn": 1,
+    "complex64": 8,
+    "complex128": 16,
+    "qint8": 1,
+    "quint8": 1,
+    "qint16": 2,
+    "quint16": 2,
+    "qint32": 4,
+    "string": 8,  # where it ends among the bytes that follow the fixed part
+}
+"""TensorFlow's names of the dtypes that travel, and the bytes of an element in the fixed part."""
+
+Description = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""Name, dtype and shape of each tensor, in the order of the names."""
+
+
+class BadMessage(Exception):
+    """Bytes that no correct peer sends."""
+
+
+class Tensor(NamedTuple):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    """Of its fixed part."""
+
+
+class JobSpec(NamedTuple):
+    model: str
+    signature: str
+    """ "" is the model's default one."""
+    outputs: tuple[str, ...] | None
+    """None: all."""
+    tensors: tuple[Tensor, ...]
+
+
+def aligned(length: int) -> int:
+    """Each tensor begins at a multiple of 64 bytes: TensorFlow takes such a buffer over without a copy."""
+    return (length + 63) & ~63
+
+
+def job_spec(model: str, signature: str, outputs: Sequence[str] | None, description: Description) -> bytes:
+    return bytes(msgpack.packb((model, signature, outputs, description)))
+
+
+def parse_job(spec: bytes) -> JobSpec:
+    """Raises `BadMessage`."""
+    fields = _unpacked(spec, 4)
+    model, signature, outputs, described = fields
+    if not isinstance(model, str) or not isinstance(signature, str) or len(model) > MOST_NAME:
+        raise BadMessage("a spec without a model and a signature")
+    if outputs is not None:
+        if not isinstance(outputs, list) or not outputs or not all(isinstance(each, str) for each in outputs):
+            raise BadMessage("outputs that are not names")
+        outputs = tuple(outputs)
+        if len(set(outputs)) != len(outputs):
+            raise BadMessage("an output that is named twice")
+    return JobSpec(model, signature, outputs, _tensors(described))
+
+
+def answer_spec(slot: int, device: str, version: str, description: Description) -> bytes:
+    return bytes(msgpack.packb((slot, device, version, description)))
+
+
+def parse_answer(spec: bytes) -> tuple[int, str, str, tuple[Tensor, ...]]:
+    """The slot, its device, the model's version, and the outputs. Raises `BadMessage`."""
+    slot, device, version, described = _unpacked(spec, 4)
+    if type(slot) is not int or not isinstance(device, str) or not isinstance(version, str):
+        raise BadMessage("an answer that does not say where it comes from")
+    return slot, device, version, _tensors(described)
+
+
+def fixed_bytes(tensors: Sequence[Tensor]) -> int:
+    """Of the part whose size the spec decides. The bytes of strings come after it."""
+    return sum([aligned(tensor.nbytes) for tensor in tensors])
+
+
+def _unpacked(spec: bytes, count: int) -> list[Any]:
+    if len(spec) > MOST_SPEC_BYTES:
+        raise BadMessage(f"a spec of {len(spec)} bytes; {MOST_SPEC_BYTES} are the most")
+    try:
+        fields = msgpack.unpackb(spec)
+    except Exception as error:  # msgpack raises a dozen kinds
+        raise BadMessage(f"a spec that is no msgpack: {type(error).__name__}") from None
+    if not isinstance(fields, list) or len(fields) != count:
+        raise BadMessage(f"a spec that has not {count} fields")
+    return fields
+
+
+def _tensors(described: object) -> tuple[Tensor, ...]:
+    if not isinstance(described, list) or len(described) > MOST_TENSORS:
+        raise BadMessage(f"tensors that are no list of {MOST_TENSORS} at the most")
+    found: list[Tensor] = []
+    last = None
+    total = 0
+    for each in described:
+        match each:
+            case [str() as name, str() as dtype, list() as shape] if len(name) <= MOST_NAME:
+                pass
+            case _:
+                raise BadMessage("a tensor without name, dtype and shape")
+        if last is not None and name <= last:
+            raise BadMessage("tensors that are not in the order of their names")
+        last = name
+        if dtype not in ITEM_BYTES:
+            raise BadMessage(f"no dtype {dtype!r:.40}")
+        if len(shape) > MOST_RANK or not all(type(axis) is int and 0 <= axis <= MOST_BYTES for axis in shape):
+            raise BadMessage(f"no shape {shape!r:.80}")
+        nbytes = ITEM_BYTES[dtype] * math.prod(shape)
+        total += nbytes
+        if total > MOST_BYTES:
+            raise BadMessage(f"tensors of more than {MOST_BYTES} bytes")
+        found.append(Tensor(name, dtype, tuple(shape), nbytes))
+    return tuple(found)

@@ -1,0 +1,79 @@
+"""What a lane needs of the library that runs models: TensorFlow's (`workers.tf`) or the stub's (`workers.stub`).
+
+A backend is made once a process, on the main thread, and loads each model once. All lanes use a loaded model at the
+same time, so a prepared run must be safe from several threads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pool.wire.exits import Exit
+from pool.wire.signatures import Signature
+
+__all__ = ["Arrays", "Backend", "CannotLoad", "LoadFailed", "Model", "Run", "RunFailed", "Unfit"]
+
+Arrays = dict[str, np.ndarray]
+Run = Callable[[Arrays], Arrays]
+
+
+class Unfit(Exception):
+    """The process must end with `status`. One line says why and what would be right."""
+
+    def __init__(self, status: Exit, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class CannotLoad(Exception):
+    """The files are not a model that this backend serves. One line: which, why, what would be right."""
+
+
+class LoadFailed(Exception):
+    """The load failed, but a later one may succeed: no memory, a device or storage that is away. One line."""
+
+
+class RunFailed(Exception):
+    """A run failed. `name`: "ModelFailed", "OutOfMemory" or "InvalidInput"; the text is one line."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+class Model(Protocol):
+    """A loaded model."""
+
+    signatures: Mapping[str, Signature]
+    left_out: Mapping[str, str]
+    """Of each signature of the files that is not offered, why."""
+    is_stateful: bool
+    """A run of it may change what later runs return."""
+    notes: Sequence[str]
+    """Lines for the log and for `pool models`."""
+
+    def prepare(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> Run:
+        """A run of one signature, fed these inputs, that fetches these outputs. Calling it again may cost 50 ms.
+
+        The run takes C-contiguous arrays of the signature's dtypes and of shapes that fit it (strings as objects of
+        `bytes`), which may be read-only views of memory that is not the process's own. It returns one array for each
+        output; they may alias the model's memory or the inputs, so the caller copies them before it uses either again.
+        Neither memory of the inputs is kept nor written after it has returned. Raises `RunFailed`, or `Unfit` where
+        no later run in this process can succeed.
+        """
+        ...
+
+    def warm_up(self) -> None:
+        """Runs each signature once, so that the first job does not pay for it. Raises nothing but `Unfit`."""
+        ...
+
+
+class Backend(Protocol):
+    def load(self, settings: Mapping[str, Any]) -> Model:
+        """`settings`: the `[[model]]` section as `pool.config` dumps it. Raises `CannotLoad`, `LoadFailed`, `Unfit`."""
+        ...
+
+    def enter_lane(self) -> None:
+        """Called once in each lane's thread, before it runs anything."""
+        ...
