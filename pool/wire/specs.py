@@ -55,11 +55,6 @@ ITEM_BYTES = {
     "float4_e2m1fn": 1,
     "complex64": 8,
     "complex128": 16,
-    "qint8": 1,
-    "quint8": 1,
-    "qint16": 2,
-    "quint16": 2,
-    "qint32": 4,
     "string": 8,  # where it ends among the bytes that follow the fixed part
 }
 """TensorFlow's names of the dtypes that travel, and the bytes of an element in the fixed part."""
