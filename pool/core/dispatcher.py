@@ -1,0 +1,255 @@
+"""Which worker runs what next.
+
+Workers that serve the same models form a group. A model that has work is in the turns of each of its groups, and a
+worker that has an idle lane is among those of its group that are empty or partly busy; so a dispatch looks only at
+groups where both are there. Models take turns by the seconds of lanes that they have used, over their weight.
+
+A suspect needs a worker that runs nothing else. If there is none, one is reserved: it takes nothing new until it is
+empty, so that a suspect never waits for ever in a busy pool.
+"""
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from math import inf
+
+from pool.core.failures import Lie
+from pool.core.jobs import SUSPECT, Batch, Group, Job, Line, Model, State, Worker
+
+__all__ = ["Dispatcher"]
+
+LEASED = State.LEASED
+HUNG_S = 60.0
+
+
+class Dispatcher:
+    def __init__(self, hung_after_s: float | None) -> None:
+        self.models: dict[str, Model] = {}
+        self.workers: dict[Worker, None] = {}
+        self._hung_after_s = hung_after_s
+        self._hangs_at = inf  # no running batch is past its time before this
+        self._timers: list[tuple[float, int, Model, Line]] = []  # a heap: lines that wait for company
+        self._groups: dict[frozenset[Model], Group] = {}
+        self._due: dict[Group, None] = {}  # to be looked at
+        self._emptied: list[Worker] = []  # reserved ones that run nothing any more
+        self._batches = self._ticks = 0
+
+    def worker_comes(self, slot: int, models: Sequence[str]) -> Worker:
+        """Its process is READY to run these models; its lanes come one by one."""
+        served = [self.models[name] for name in models]
+        group = self._groups.get(frozenset(served))
+        if group is None:
+            for empty in [group for group in self._groups.values() if not group.workers]:
+                del self._groups[frozenset(empty.models)]
+                for model in empty.models:
+                    model.groups.remove(empty)
+            group = self._groups[frozenset(served)] = Group(served, dict.fromkeys(served, 0.0))
+            for model in served:
+                model.groups.append(group)
+                self._want(model)
+        worker = Worker(slot, group)
+        group.workers[worker] = self.workers[worker] = None
+        return worker
+
+    def lane_comes(self, worker: Worker, lane: bytes) -> None:
+        if worker not in self.workers or lane in worker.lanes:
+            raise Lie(f"slot {worker.slot} is gone, or has a lane {lane!r} already")
+        worker.lanes.add(lane)
+        worker.idle.append(lane)
+        self._offer(worker)
+
+    def close(self, worker: Worker) -> None:
+        """It gets nothing more; what it runs goes on."""
+        if worker.is_closed:
+            return
+        worker.is_closed = True
+        self._offer(worker)
+        group = worker.group
+        del group.workers[worker]
+        if (reserved := worker.reserved) is not None:
+            reserved.reserved = worker.reserved = None
+        for model in worker.homes:
+            model.home = None
+        for model in group.models:
+            if model.suspects or model.policy.is_stateful:
+                self._want(model)  # others may run what it alone might run, or what died in its slot
+
+    def dispatch(self, now: float) -> Iterator[Batch]:
+        """Leases until no lane is idle that may run what waits. Each batch has to be sent before the next is asked for.
+
+        Whatever happens meanwhile, such as the end of a client, may be told to the scheduler at once.
+        """
+        while self._timers and self._timers[0][0] <= now:
+            _, _, model, line = heappop(self._timers)
+            if line.live and not line.listed:
+                model.place(line, now)
+                self._want(model)
+        while self._emptied or self._due:
+            if self._emptied:
+                batch = self._run_suspect(self._emptied.pop(), now)
+            else:
+                group = next(iter(self._due))
+                del self._due[group]
+                batch = self._lease(group, now)
+                if batch is not None and group.turns:
+                    self._due[group] = None  # behind the others, so that work spreads
+            if batch is not None:
+                yield batch
+
+    def hung(self, now: float) -> list[tuple[Worker, str]]:
+        """Workers to kill, each told once: a batch of theirs is past `hung_after`. They get nothing more."""
+        if now < self._hangs_at:
+            return []
+        late: dict[Worker, str] = {}
+        self._hangs_at = inf
+        for batch in [batch for worker in self.workers for batch in worker.running.values()]:
+            if batch.hangs_at <= now:
+                batch.hangs_at = inf
+                late[batch.worker] = f"a batch of {batch.model.name!r} has run for {now - batch.began:.0f} s"
+                self.close(batch.worker)
+            self._hangs_at = min(self._hangs_at, batch.hangs_at)
+        return list(late.items())
+
+    def _want(self, model: Model) -> None:
+        """The model may have something to run."""
+        for group in model.groups:
+            if model not in group.wanting:
+                group.wanting[model] = None
+                used = group.used
+                if used[model] < group.clock:  # it was idle, and does not make up for that
+                    used[model] = group.clock
+                self._ticks += 1
+                heappush(group.turns, (used[model], self._ticks, model))
+            if group.empty or group.partly:
+                self._due[group] = None
+
+    def _offer(self, worker: Worker) -> None:
+        """What the worker can take may have changed."""
+        group = worker.group
+        if worker in group.empty:
+            del group.empty[worker]
+        elif worker in group.partly:
+            del group.partly[worker]
+        if worker.is_closed or worker.is_exclusive or not worker.idle:
+            return
+        if worker.reserved is None:
+            (group.partly if worker.running else group.empty)[worker] = None
+            for model in worker.homes:
+                self._want(model)
+            if group.turns:
+                self._due[group] = None
+        elif not worker.running:
+            self._emptied.append(worker)
+
+    def _lease(self, group: Group, now: float) -> Batch | None:
+        turns, used = group.turns, group.used
+        passed: list[Model] = []
+        batch = None
+        while turns and batch is None and (group.empty or group.partly):
+            before, tick, model = heappop(turns)
+            if used[model] > before:  # its batches took longer than they were charged for
+                heappush(turns, (used[model], tick, model))
+                continue
+            home = model.home
+            is_elsewhere = home is not None and home not in group.empty and home not in group.partly
+            if model.policy.is_stateful and (model.running or is_elsewhere):
+                del group.wanting[model]
+                continue
+            if model.suspects:
+                self._reserve(model, group)
+            if (group.empty or group.partly) and (jobs := model.take(now)):
+                batch = self._start(home or next(reversed(group.empty or group.partly)), jobs, now)
+            if model.heads or model.again or model.suspects:
+                passed.append(model)
+            else:
+                del group.wanting[model]
+        for model in passed:
+            self._ticks += 1
+            heappush(turns, (used[model], self._ticks, model))
+        return batch
+
+    def _start(self, worker: Worker, jobs: list[Job], now: float) -> Batch:
+        line, model, group = jobs[0].call.line, jobs[0].call.model, worker.group
+        counts = model.counts
+        cost_s = longest_s = 0.0
+        rows = 0
+        for job in jobs:
+            job.state = LEASED
+            rows += job.call.rows or 1
+            cost_s += line.usual_s
+            if job.deadline - job.arrived > longest_s:
+                longest_s = job.deadline - job.arrived
+            counts.queue_times[int((now - job.arrived) * 1e6).bit_length()] += 1
+        counts.rows[rows.bit_length()] += 1
+        if model.policy.is_joined:
+            cost_s = line.usual_s
+        hangs_at = now + (self._hung_after_s or (longest_s if longest_s > HUNG_S else HUNG_S))
+        if hangs_at < self._hangs_at:
+            self._hangs_at = hangs_at
+        used = group.used[model]
+        if used > group.clock:
+            group.clock = used
+        group.used[model] = used + cost_s / model.policy.weight
+        is_suspect = jobs[0].place == SUSPECT
+        self._batches = number = self._batches + 1
+        batch = Batch(number, worker, worker.idle.pop(), model, line, jobs, now, hangs_at, cost_s)
+        if worker.running:
+            worker.crowded = number
+        worker.running[number] = batch
+        worker.is_exclusive = is_suspect
+        model.running += 1
+        model.trials += is_suspect
+        if model.policy.is_stateful and model.home is None:
+            model.home = worker
+            worker.homes.append(model)
+        self._offer(worker)
+        return batch
+
+    def _settle(self, batch: Batch, now: float) -> None:
+        """Its lane does no more for it. The model pays for what it took, whatever came of it."""
+        worker, model = batch.worker, batch.model
+        del worker.running[batch.number]
+        worker.idle.append(batch.lane)
+        worker.group.used[model] += (now - batch.began - batch.charged_s) / model.policy.weight
+        model.running -= 1
+        if batch.jobs[0].place == SUSPECT:
+            worker.is_exclusive = False
+            model.trials -= 1
+        self._offer(worker)
+        if model.suspects or model.policy.is_stateful:
+            self._want(model)
+
+    def _reserve(self, model: Model, group: Group) -> None:
+        """Has a worker empty itself for the model's suspects, one at a time; but none waits beside an empty worker."""
+        free = [each for each in group.workers if each.lanes and not each.is_exclusive and each.reserved is None]
+        fit = [each for each in free if self._suspect(model, each)]
+        if fit:
+            worker = min(fit, key=lambda each: len(each.running))
+            if not worker.running or (model.reserved is None and not model.trials):
+                self._unreserve(model)
+                model.reserved, worker.reserved = worker, model
+                self._offer(worker)
+
+    def _unreserve(self, model: Model) -> None:
+        if (worker := model.reserved) is not None:
+            model.reserved = worker.reserved = None
+            self._offer(worker)
+
+    def _suspect(self, model: Model, worker: Worker) -> Job | None:
+        """One that may run here: not where it died last, while another slot may run it.
+
+        Otherwise a broken device would quarantine whatever comes to it.
+        """
+        slot = worker.slot
+        is_only = all(other.slot == slot for group in model.groups for other in group.workers)
+        return next((job for job in model.suspects if is_only or job.died_in != slot), None)
+
+    def _run_suspect(self, worker: Worker, now: float) -> Batch | None:
+        model = worker.reserved
+        if model is None or worker.running:
+            return None
+        self._unreserve(model)
+        while job := self._suspect(model, worker):
+            del model.suspects[job]
+            if job.call.line.is_in_time(job, now):
+                return self._start(worker, [job], now)
+        return None

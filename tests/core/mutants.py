@@ -1,0 +1,167 @@
+"""The core with one promise broken: each mutant is a patch of one place, and some walk has to notice it."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from types import ModuleType, SimpleNamespace
+
+from core.scenes import SCENES
+from core.walk import busy, sharing, walk
+
+__all__ = ["MUTANTS", "Mutant", "core", "killer"]
+
+ENDLESS_S = 5.0  # of processor time
+FILES = ("counts", "failures", "jobs", "dispatcher", "scheduler")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old`, which `file` of the core has once, becomes `new`."""
+
+    promise: str
+    file: str
+    old: str
+    new: str
+
+
+def core(mutant: Mutant | None = None) -> SimpleNamespace:
+    """The names of a fresh core, with the mutant's patch."""
+    fresh: dict[str, ModuleType] = {}
+    names: dict[str, object] = {}
+    with _replaced(fresh):
+        for file in FILES:
+            source = resources.files("pool.core").joinpath(f"{file}.py").read_text()
+            if mutant is not None and mutant.file == file:
+                if source.count(mutant.old) != 1:
+                    raise ValueError(f"{mutant.promise}: the patch fits {source.count(mutant.old)} times")
+                source = source.replace(mutant.old, mutant.new)
+            name = f"pool.core.{file}"
+            module = sys.modules[name] = fresh[name] = ModuleType(name)
+            exec(compile(source, f"{file}.py", "exec"), vars(module))
+            names |= vars(module)
+    return SimpleNamespace(**names)
+
+
+@contextmanager
+def _replaced(fresh: dict[str, ModuleType]) -> Iterator[None]:
+    names = [f"pool.core.{file}" for file in FILES]
+    kept = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    try:
+        yield
+    finally:
+        for name in fresh:
+            del sys.modules[name]
+        sys.modules.update(kept)
+
+
+class Endless(BaseException):
+    """A mutant that never comes to an end has been noticed, too."""
+
+
+def killer(mutant: Mutant, seeds: int = 60) -> str:
+    """The walk that notices the mutant, and how; empty if it survives."""
+
+    def interrupt(*_: object) -> None:
+        raise Endless
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS_S)
+    try:
+        return _killer(mutant, seeds)
+    except Endless:
+        return f"it was not done after {ENDLESS_S} s"
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _killer(mutant: Mutant, seeds: int) -> str:
+    patched = core(mutant)
+    for scene in SCENES:
+        try:
+            scene(patched)
+        except Exception as error:
+            return f"{scene.__name__}: {type(error).__name__}: {error}"
+    for seed in range(seeds):
+        for program in (walk, *((sharing, busy) if seed < 3 else ())):
+            try:
+                program(patched, seed)
+            except Exception as error:
+                return f"{program.__name__} {seed}: {type(error).__name__}: {error}"
+    return ""
+
+
+MUTANTS = (
+    # --- what is taken ---
+    Mutant("two live jobs of a channel never have one number", "scheduler", "job.number in numbers:", "False:"),
+    Mutant("the pool holds no more than max_jobs", "scheduler", "policy.max_jobs - self.jobs", "policy.max_jobs + 1 - self.jobs"),
+    Mutant("the pool holds no more than max_bytes", "scheduler", "if room < nbytes or", "if room < 0 or"),
+    Mutant("one client leaves jobs for others", "scheduler", "account.jobs >= SHARE * jobs", "False"),
+    Mutant("one client leaves bytes for others", "scheduler", "account.nbytes + nbytes > SHARE * room", "False"),
+    Mutant("a stateful job that another pool may have run is refused", "scheduler", "if job.is_resent and", "if 0 and"),
+    Mutant("kills of former pools count", "scheduler", "job.attempts >= policy.max", "job.attempts > policy.max"),
+    Mutant("a pool that stops takes nothing", "scheduler", "if not self.is_taking:\n            raise", "if 0:\n            raise"),
+    # --- in which order ---
+    Mutant("a higher priority goes first", "jobs", "(-job.priority, job.rank,", "(0, job.rank,"),
+    Mutant("the smallest head goes first", "jobs", "(priority, rank, line.listed, line)", "(0, 0, line.listed, line)"),
+    Mutant("a line's next head competes anew", "jobs", "head is None or head.order != order", "head is None"),
+    Mutant("a client's jobs keep their order", "jobs", "job.rank, job.order, job)", "job.rank, -job.order, job)"),
+    Mutant("clients share by rows", "scheduler", "job.rank + (call.rows or 1)", "job.rank + 1"),
+    Mutant("a flood stands behind itself", "scheduler", "job.rank = ranks[key]", "pass"),
+    Mutant("a late client starts at the clock", "scheduler", "job.rank = clocks[-job.priority]", "pass"),
+    Mutant("stateful jobs run as they arrive", "scheduler", "job.priority = 0  #", "pass  #"),
+    Mutant("models share by weight", "dispatcher", "- batch.charged_s) / model.policy.weight", "- batch.charged_s)"),
+    Mutant("what a batch took is charged", "dispatcher", "(now - batch.began - batch.charged_s)", "0.0"),
+    Mutant("a lease is charged at once", "dispatcher", "- batch.charged_s", "- 2 * batch.charged_s"),
+    Mutant("a late model starts at the slot's clock", "dispatcher", "used[model] = group.clock", "pass"),
+    # --- what runs together ---
+    Mutant("no more rows than max_batch", "jobs", "room = self.policy.max_batch if", "room = 1 + self.policy.max_batch if"),
+    Mutant("a job without rows is not joined", "jobs", "elif size > room or not size:", "elif size > room:"),
+    Mutant("a job without rows takes nobody along", "jobs", "max_batch if rows else 0", "max_batch"),
+    Mutant("jobs are grouped for 2 ms", "jobs", "GROUP_S, GROUP_JOBS = 0.002", "GROUP_S, GROUP_JOBS = 0.02"),
+    Mutant("jobs of unknown time are not grouped", "jobs", "RUNS, ENOUGH_RUNS = 9, 3", "RUNS, ENOUGH_RUNS = 9, 1"),
+    Mutant("stateful jobs travel alone", "jobs", "line.usual_s and not self.policy.is_stateful", "line.usual_s"),
+    Mutant("a stateful model runs one job", "dispatcher", "(model.running or is_elsewhere)", "is_elsewhere"),
+    Mutant("a stateful model keeps to its home", "dispatcher", "            model.home = worker\n", ""),
+    Mutant("a job waits for company", "jobs", "or line.ripe_at <= now:", "or True:"),
+    Mutant("for no longer than batch_wait", "jobs", "heappush(self.timers, (ripe_at,", "heappush(self.timers, (ripe_at + 1,"),
+    Mutant("and not once max_batch rows wait", "jobs", "line.rows >= self.policy.max_batch", "False"),
+    # --- when a run fails ---
+    Mutant("the answers of a failed batch count", "scheduler", "elif outcome is not None and is_joined", "elif is_joined"),
+    Mutant("only joined jobs run again", "scheduler", "outcome is not None and is_joined and", "outcome is not None and"),
+    Mutant("innocent jobs run again", "scheduler", "RULES[outcome].joined is not END", "False"),
+    Mutant("failed jobs run again by halves", "scheduler", "jobs[:middle], jobs[middle:]", "jobs[:1], jobs[1:]"),
+    Mutant("a stale block is its client's", "failures", '"Stale":            Rule(END,  ', '"Stale":            Rule(HALVES, '),
+    Mutant("halves are among themselves", "jobs", "group = [job for job in self.again.popleft()", "group = [job for job in sum(self.again, self.again.pop())"),
+    # --- when a worker ends ---
+    Mutant("a suspect runs beside nothing", "dispatcher", "worker.is_exclusive = is_suspect", "pass"),
+    Mutant("a suspect finds an empty worker", "dispatcher", "if worker.reserved is None:\n", "if True:\n"),
+    Mutant("a busy worker empties itself for a suspect", "dispatcher", "or (model.reserved is None and", "or (False and"),
+    Mutant("a suspect runs in another slot", "dispatcher", "if is_only or job.died_in != slot", ""),
+    Mutant("a death beside others is not the last", "scheduler", "if is_alone or job.attempts + 1 < most:", "if True:"),
+    Mutant("max_attempts deaths are enough", "scheduler", "elif job.attempts >= most:", "elif job.attempts > most:"),
+    Mutant("a lost job runs again", "scheduler", "elif job.attempts >= most:", "elif job.attempts > 0:"),
+    Mutant("a lost stateful job does not", "scheduler", "        if model.policy.is_stateful:\n            text", "        if 0:\n            text"),
+    Mutant("a closed worker gets nothing", "dispatcher", "if worker.is_closed or worker.is_exclusive", "if worker.is_exclusive"),
+    Mutant("a batch has as long as its jobs", "dispatcher", "(longest_s if longest_s > HUNG_S else HUNG_S)", "HUNG_S"),
+    Mutant("a hung batch is told", "dispatcher", "self._hangs_at = min(self._hangs_at, batch.hangs_at)", "pass"),
+    # --- how a job ends ---
+    Mutant("it ends at its deadline while it runs", "scheduler", "if job.state is not ENDED:", "if job.state is QUEUED:"),
+    Mutant("somebody looks at each deadline", "scheduler", "min(deadlines[0][0] if", "min(deadlines[0][0] + 1 if"),
+    Mutant("what cannot be in time is left", "jobs", "or job.deadline >= now + min(recent)", "or True"),
+    Mutant("old runs leave nobody", "jobs", "FORGOTTEN_S = 10.0", "FORGOTTEN_S = 1e9"),
+    Mutant("a cancelled job never starts", "jobs", "            del self.suspects[job]\n", "            pass\n"),
+    Mutant("a region is free after the run only", "scheduler", "            if not is_running:\n", "            if True:\n"),
+    Mutant("a region is given back after a run", "scheduler", "            if job.state is ENDED:\n                self._release(job)\n            elif", "            if job.state is ENDED:\n                pass\n            elif"),
+    Mutant("and after a death", "scheduler", "                if job.state is ENDED:\n                    self._release(job)\n", "                if job.state is ENDED:\n                    pass\n"),
+    Mutant("a stopping pool ends what has started", "scheduler", "and job.place != AGAIN:", "and True:"),
+    Mutant("an ended job keeps no body", "scheduler", 'b""\n        del job.call', 'job.body\n        del job.call'),
+    Mutant("an ended job costs its client nothing", "scheduler", "account.nbytes -= job.nbytes", "pass"),
+    # --- lies ---
+    Mutant("a lane answers for itself", "scheduler", "or batch.lane != lane or", "or"),
+    Mutant("with an outcome for each job", "scheduler", " or len(outcomes) != len(batch.jobs):", ":"),
+    Mutant("and names that exist", "scheduler", "if failures and not OUTCOMES.issuperset(failures):", "if 0:"),
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""Short programs for what a random walk meets too seldom. Each takes the core, plain or broken, and asserts."""
+
+from typing import Any
+
+__all__ = ["SCENES"]
+
+
+class Scene:
+    """One model, one account, so many workers of one lane each; what is told is kept."""
+
+    def __init__(self, core: Any, workers: int = 1, policy: Any = None, **model: Any) -> None:
+        self.core = core
+        self.failed: list[tuple[int, str]] = []
+        self.scheduler = core.Scheduler(
+            policy or core.Policy(), lambda job, error, *_: self.failed.append((job.number, error)), lambda _: None
+        )
+        self.scheduler.add_model("m", core.ModelPolicy(**model))
+        self.account = core.Account()
+        self.call = self.scheduler.call("m", "key", 1)
+        self.workers = [self.come(slot) for slot in range(workers)]
+        self.numbers = 0
+
+    def come(self, slot: int) -> Any:
+        worker = self.scheduler.worker_comes(slot, ["m"])
+        self.scheduler.lane_comes(worker, b"%d" % slot)
+        return worker
+
+    def submit(self, count: int = 1, timeout_s: float = 50.0, now: float = 0.0) -> None:
+        for _ in range(count):
+            self.numbers += 1
+            job = self.core.Job(self.account, b"", self.numbers, self.call, b"body", 4, now, now + timeout_s)
+            self.scheduler.submit(job)
+
+    def batches(self, now: float = 0.0) -> list[Any]:
+        return [*self.scheduler.dispatch(now)]
+
+    def done(self, batch: Any, *outcomes: str | None, joined: bool = True, now: float = 0.0) -> list[Any]:
+        ended: list[Any] = self.scheduler.batch_done(batch.worker, batch.lane, batch.number, joined, outcomes, now)
+        return [None if job is None else job.number for job in ended]
+
+
+def the_pool_is_full_at_its_bound(core: Any) -> None:
+    scene = Scene(core, 0, core.Policy(max_jobs=9))
+    others = [core.Account() for _ in range(9)]
+    for number, account in enumerate(others):
+        scene.scheduler.submit(core.Job(account, b"", number, scene.call, b"body", 4, 0.0, 50.0))
+    error = ""
+    try:
+        scene.scheduler.submit(core.Job(core.Account(), b"", 9, scene.call, b"body", 4, 0.0, 50.0))
+    except core.Refused as refused:
+        error = refused.error
+    assert error == "Overloaded", "nine are the most"
+
+
+def one_bad_job_of_sixteen_is_found_in_ten_runs(core: Any) -> None:
+    scene = Scene(core, is_joined=True, max_batch=16)
+    scene.submit(16)
+    runs, answered = 0, []
+    while batches := scene.batches():
+        (batch,) = batches
+        runs += 1
+        numbers = [job.number for job in batch.jobs]
+        is_bad = 11 in numbers
+        ended = scene.done(batch, *["ModelFailed" if is_bad else None] * len(numbers))
+        answered += [number for number in ended if number is not None]
+    assert sorted(answered) == [*range(1, 17)]
+    assert runs <= 9, f"sixteen, two eights, two fours, four alone; not {runs} runs"
+
+
+def suspects_take_one_worker_at_a_time_from_the_others(core: Any) -> None:
+    scene = Scene(core, workers=4)
+    for worker in scene.workers:
+        scene.scheduler.lane_comes(worker, b"second")
+    scene.submit(20)
+    running = scene.batches()
+    dead = running[0].worker
+    scene.scheduler.worker_died(dead, "SIGKILL", 0.0)
+    for worker in scene.workers:
+        if worker is not dead:
+            batch = next(iter(worker.running.values()))
+            scene.done(batch, None, joined=False)
+    scene.batches()
+    reserved = [worker for worker in scene.scheduler.workers if worker.reserved is not None]
+    assert len(scene.scheduler.models["m"].suspects) == 2
+    assert len(reserved) == 1, "two suspects of a model hold up one worker, not two"
+
+
+def a_batch_may_run_as_long_as_its_longest_job(core: Any) -> None:
+    scene = Scene(core, is_joined=True)
+    scene.submit(1, timeout_s=10.0)
+    scene.submit(1, timeout_s=500.0)
+    (batch,) = scene.batches()
+    scene.scheduler.expire(100.0)
+    assert scene.scheduler.hung(400.0) == []
+    ((worker, _),) = scene.scheduler.hung(501.0)
+    assert worker is batch.worker
+
+
+def halves_of_a_failed_batch_end_though_the_pool_stops(core: Any) -> None:
+    scene = Scene(core, is_joined=True)
+    scene.submit(2)
+    (batch,) = scene.batches()
+    scene.done(batch, None, "ModelFailed")
+    scene.submit(1)
+    scene.scheduler.stop_taking()
+    assert scene.failed == [(3, "Stopping")], "what has not started is handed back, and nothing else"
+    (again,) = scene.batches()
+    assert scene.done(again, "ModelFailed") == [2]
+
+
+SCENES = (
+    the_pool_is_full_at_its_bound,
+    one_bad_job_of_sixteen_is_found_in_ten_runs,
+    suspects_take_one_worker_at_a_time_from_the_others,
+    a_batch_may_run_as_long_as_its_longest_job,
+    halves_of_a_failed_batch_end_though_the_pool_stops,
+)
