@@ -1,0 +1,175 @@
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pool.config import Config, explain, load, parse
+from pool.config.sections import SECTIONS
+from pool.errors import InvalidConfig
+
+ROOT = Path(__file__).parents[2]
+MISTAKES = """\
+[pool]
+lanes = 17
+dvices = [0]
+devices = [0, "GPU-1", [0, 1]]
+visible_device_list = "0"
+endpoint = "tcp://*:5555"
+
+[[model]]
+name = "a"
+path = "model"
+allowed_batch_sizes = [
+    1,
+    8,
+]
+weight = true
+
+[[model]]
+"name" = "a"
+path = "away\\u001b[31m"
+stateful = "true"
+max_jobs = 3
+
+[[model]]
+name = "tab\\t"
+
+[queu]
+max_bytes = 1
+
+[queue]
+max_bytes = "6 Gb"
+default_timeout = 60
+max_attempts = 1.0
+
+[[restart]]
+intensity = 5
+"""
+FOUND = """\
+:2: pool.lanes: 17 does not fit; write a whole number of threads from 1 to 16
+:3: pool.dvices: is unknown; did you mean devices?
+:4: pool.devices: 0 is in the list twice
+:5: pool.visible_device_list: is unknown; a worker sees only its own GPUs: set pool.devices
+:6: pool.endpoint: 'tcp://*:5555' is not an endpoint; write ipc://
+:11: model[0].allowed_batch_sizes: [1, 8] does not rise to max_batch, which is 32
+:15: model[0].weight: True does not fit; write a number from 0.001 to 1000
+:17: model[1].name: 'a' is the name of model[0], too
+:19: model[1].path: '{folder}/away\\x1b[31m' is not there
+:20: model[1].stateful: 'true' does not fit; write "auto" or true or false
+:21: model[1].max_jobs: is unknown; did you mean queue.max_jobs?
+:23: model[2].path: is missing; write a path
+:24: model[2].name: 'tab\\t' does not fit; write a text of 1 to 255 bytes without control
+:26: queu: is unknown; did you mean queue?
+:30: queue.max_bytes: '6 Gb' does not fit; write a whole number with its unit, such as "512MiB"
+:31: queue.default_timeout: 60 does not fit; write a whole number with its unit, such as "250ms"
+:32: queue.max_attempts: 1.0 does not fit; write a whole number of runs from 1 to 100
+:34: restart: is no section; write [restart] above its keys
+"""
+
+
+def of(text: str, folder: Path) -> Config:
+    (folder / "some.toml").write_text(text, "utf-8-sig")
+    return load(folder / "some.toml")
+
+
+def refused(text: str, folder: Path) -> str:
+    with pytest.raises(InvalidConfig) as refusal:
+        of(text, folder)
+    return str(refusal.value)
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_line_and_what_would_be_right(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    told = refused(MISTAKES, tmp_path).splitlines()
+    expected = FOUND.replace("{folder}", str(tmp_path)).splitlines()
+    assert len(told) == len(expected)
+    for line, start in zip(told, expected, strict=True):
+        assert line.startswith(f"{tmp_path}/some.toml{start}")
+    assert all(line.isprintable() for line in told)
+
+
+def test_the_example_names_every_key_at_its_default() -> None:
+    text = (ROOT / "config.toml").read_text()
+    uncommented = re.sub(r"(?m)^# (?=\[\[|\w+ = )", "", text)
+    written = {match[1] for match in re.finditer(r"(?m)^(\w+) = ", uncommented)}
+    assert written == {name for section in SECTIONS.values() for name in section.model_fields}
+    assert parse(tomllib.loads(uncommented), "", ROOT) == load(ROOT / "config.toml") == load(None)
+    assert Path(load(None).model[0].path, "saved_model.pb").is_file()  # the demo, which is served without a model
+
+
+def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "current").symlink_to("real")
+    dump = of(
+        """
+        model = [{name = "m", path = "current", devices = "cpu", batch_wait = "250ms", tags = ["a"], stateful = false}]
+        pool.state = "state"
+        queue = {max_bytes = "1GB", default_timeout = "2m"}
+        tensorflow.device_count = {CPU = 2}
+        """,
+        tmp_path,
+    ).model_dump()
+    assert json.loads(json.dumps(dump)) == dump
+    assert dump["model"] == [
+        {"name": "m", "path": f"{tmp_path}/current", "devices": ["cpu"], "batching": "auto", "max_batch": 32}
+        | {"batch_wait": 0.25, "allowed_batch_sizes": [], "weight": 1.0, "stateful": False, "tags": ["a"]}
+        | {"inputs": {}, "outputs": {}, "xla": False, "mixed_precision": False}
+    ]
+    assert dump["pool"] | {"lanes": 2, "drain_timeout": 30.0, "state": f"{tmp_path}/state"} == dump["pool"]
+    assert [dump["pool"][key] for key in ("devices", "endpoint", "group")] == [None, None, None]
+    assert dump["queue"] == {"max_jobs": 10000, "max_bytes": 10**9, "default_timeout": 120.0, "max_attempts": 2}
+    assert dump["tensorflow"]["per_process_gpu_memory_fraction"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("pool.devices = []", "a list of devices"),
+        ("pool.devices = [-1]", "a list of devices"),
+        ('pool.devices = ["GPU-1,GPU-2"]', "a list of devices"),
+        ('pool.devices = [["cpu"]]', "a list of devices"),
+        ('pool.drain_timeout = "0s"', "such as"),
+        ('pool.group = ""', '"off" or a text'),
+        ('tensorflow.op_libraries = ["no.so"]', "is not there"),
+        ('model = [{name = "a", path = "/", allowed_batch_sizes = [8, 1, 32]}]', "does not rise to max_batch"),
+        ("model = [3]", "[[model]]"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, line: str, right: str) -> None:
+    assert re.fullmatch(f".*{re.escape(right)}.*", refused(line, tmp_path))
+
+
+@pytest.mark.parametrize("text", ["[pool", "pool = 1\npool = 2", "a = " + "[" * 5000, "a = '\udcff'"])
+def test_what_is_not_toml_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "some.toml").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InvalidConfig, match=r"some\.toml: cannot be read as TOML: .+"):
+        load(tmp_path / "some.toml")
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "away"):
+        with pytest.raises(InvalidConfig, match="is not a file"):
+            load(path)
+
+
+def test_each_key_is_explained() -> None:
+    assert explain("model.max_batch") == (
+        "model.max_batch = 32\nThe most rows that run as one batch.\nWrite a whole number of rows from 1 to 65536."
+    )
+    for section, kind in SECTIONS.items():
+        for name in kind.model_fields:
+            assert re.fullmatch(r"\S+ (= .+|is required)\n\S.+\.\nWrite .+\.", explain(f"{section}.{name}"))
+    with pytest.raises(InvalidConfig, match=r"did you mean model\.max_batch\?"):
+        explain("model.max_bach")
+
+
+def test_the_endpoint_needs_no_more_than_the_standard_library() -> None:
+    code = "import sys; import pool.endpoint; print(*{name.partition('.')[0] for name in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not {"pydantic", "numpy", "zmq", "msgpack"} & set(run.stdout.split())

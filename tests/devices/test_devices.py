@@ -1,0 +1,154 @@
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.devices import Device, command, cpu_share, environment, named, slots
+from pool.errors import InvalidConfig
+
+ROOT = Path(__file__).parents[2]
+FAKE = ROOT / "tests" / "support" / "nvml"
+T4, A100 = "GPU-1a000000-0000", "GPU-88000000-0000"
+GPUS = [
+    {"uuid": A100, "name": "NVIDIA A100", "bus": "00000000:88:00.0", "memory": 40 << 30},
+    {"uuid": T4, "bus": "0000:1A:00.0", "memory": 16 << 30},
+    {"uuid": "GPU-b1000000-0000", "bus": "00000000:B1:00.0"},
+]
+TENSORFLOW = {"log_device_placement": False}
+
+Slots = Callable[..., list[Device]]
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slots:
+    """`slots` with a fake NVML: `found(wanted, visible, gpus)`."""
+    monkeypatch.setattr("pool.devices.SIGNS", ())
+
+    def ask(wanted: Sequence[Any] | None, visible: str | None = None, gpus: Any = GPUS, **state: Any) -> list[Device]:
+        (tmp_path / "state").write_text(json.dumps({"gpus": gpus, **state}))
+        environ = {"PYTHONPATH": f"{ROOT}:{FAKE}", "FAKE_NVML_STATE": f"{tmp_path}/state"}
+        return slots(wanted, environ | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}))
+
+    return ask
+
+
+def labels(devices: Sequence[Device]) -> list[str]:
+    return [device.label for device in devices]
+
+
+def test_auto_is_each_gpu_in_pci_order(found: Slots) -> None:
+    first, second, third = found(None)
+    assert first == Device("gpu", (T4,), (0,), "NVIDIA T4", 16 << 30, "gpu:0 (GPU-1a000000…)")
+    assert second.name == "NVIDIA A100"
+    assert third.memory_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "visible", "expected"),
+    [
+        ([1, 0], None, ["gpu:1 (GPU-88000000…)", "gpu:0 (GPU-1a000000…)"]),
+        ([A100, "GPU-b1"], None, ["gpu:1 (GPU-88000000…)", "gpu:2 (GPU-b1000000…)"]),
+        ([[0, A100], 2, "cpu"], None, ["gpu:0+1 (GPU-1a000000…, GPU-88000000…)", "gpu:2 (GPU-b1000000…)", "cpu:0"]),
+        (["cpu", 0, "cpu"], None, ["cpu:0", "gpu:0 (GPU-1a000000…)", "cpu:1"]),
+        (None, "2, GPU-1a", ["gpu:0 (GPU-b1000000…)", "gpu:1 (GPU-1a000000…)"]),
+        ([1], "2,0", ["gpu:1 (GPU-1a000000…)"]),
+        (None, "1,9,0", ["gpu:0 (GPU-88000000…)"]),  # the first entry that names nothing ends the list
+        (None, "1,GPU-,0", ["gpu:0 (GPU-88000000…)"]),  # and so does one that names several
+        (None, "", ["cpu:0", "cpu:1"]),
+        (None, "-1", ["cpu:0", "cpu:1"]),
+        (["MIG-1", 0], None, ["gpu: (MIG-1…)", "gpu:0 (GPU-1a000000…)"]),
+        (None, "MIG-1", ["gpu:0 (MIG-1…)"]),
+    ],
+)
+def test_gpus_are_named_in_several_ways(
+    found: Slots, wanted: Sequence[Any] | None, visible: str | None, expected: list[str]
+) -> None:
+    assert labels(found(wanted, visible)) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "visible", "state", "reason"),
+    [
+        ([3], None, {}, rf"3 is not there; there are {T4} \(NVIDIA T4\); {A100}"),
+        ([0, T4], None, {}, "a GPU is in the list twice"),
+        ([[0, 0]], None, {}, "a GPU is in the list twice"),
+        ([A100], "0", {}, rf"'{A100}' is not there; there are {T4} \(NVIDIA T4\)$"),
+        (None, "7", {}, "CUDA_VISIBLE_DEVICES=7 leaves no GPU"),
+        (None, "0,0", {}, "CUDA_VISIBLE_DEVICES=0,0 leaves no GPU"),
+        ([0], "", {}, "CUDA_VISIBLE_DEVICES= leaves no GPU"),
+        ([0], None, {"gpus": []}, "NVML lists no GPU"),
+        (None, "0", {"fails": "Driver Not Loaded"}, "NVML does not list the GPUs: Driver Not Loaded"),
+        ([0], None, {"gpus": [{"uuid": T4, "lost": 1}]}, "the driver's GPU 0 does not answer: GPU is lost"),
+    ],
+)
+def test_a_gpu_that_is_named_and_not_there_is_never_replaced_by_a_cpu(
+    found: Slots, wanted: Sequence[Any] | None, visible: str | None, state: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=reason):
+        found(wanted, visible, **state)
+
+
+def test_one_gpu_that_fell_off_its_bus_does_not_hide_the_others(found: Slots, caplog: pytest.LogCaptureFixture) -> None:
+    assert labels(found(None, None, [GPUS[0] | {"lost": 1}, GPUS[1]])) == ["gpu:0 (GPU-1a000000…)"]
+    assert "the driver's GPU 0 does not answer" in caplog.text
+
+
+def test_without_the_module_or_a_driver_auto_is_two_cpu_workers_unless_there_are_signs_of_a_gpu(
+    found: Slots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = {"PYTHONPATH": str(ROOT)}
+    assert labels(found(None, fails="Driver Not Loaded")) == ["cpu:0", "cpu:1"]
+    assert labels(slots(None, bare)) == ["cpu:0", "cpu:1"]
+    with pytest.raises(InvalidConfig, match=r"run pip install nvidia-ml-py; to use none, write \[\"cpu\", \"cpu\"\]"):
+        slots(None, bare | {"CUDA_VISIBLE_DEVICES": "0"})
+    monkeypatch.setattr("pool.devices.SIGNS", (f"{tmp_path}/nvidia[0-9]*",))
+    (tmp_path / "nvidia0").touch()
+    with pytest.raises(InvalidConfig, match="run pip install nvidia-ml-py"):
+        slots(None, bare)
+    assert labels(slots(["cpu"], bare)) == ["cpu:0"]
+
+
+def test_a_driver_that_hangs_is_given_up(found: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pool.devices.NVML_S", 0.5)
+    with pytest.raises(InvalidConfig, match=r"NVML did not answer within 0\.5 s: the driver hangs"):
+        found([0], hangs=True)
+
+
+def test_a_model_names_slots(found: Slots) -> None:
+    devices = found([[0, 1], 2, "cpu", "cpu"])
+    assert named(None, devices) == [0, 1, 2, 3]
+    assert named(["cpu", 2], devices) == [1, 2, 3]
+    assert named([0], devices) == named([[1, "GPU-1a"]], devices) == [0]
+    for missing in (3, [0, 2], "GPU-77"):
+        with pytest.raises(InvalidConfig, match=r"has no slot in the pool; there are gpu:0\+1 .*, cpu:0, cpu:1"):
+            named([2, missing], devices)
+
+
+def test_a_workers_environment_shows_its_gpus_alone_by_uuid() -> None:
+    base = {"NOTIFY_SOCKET": "x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1", "LISTEN_FDS": "1", "HOME": "/root"}
+    base |= {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "FASTEST_FIRST", "TF_FORCE_GPU_ALLOW_GROWTH": "false"}
+    gpu = Device("gpu", (T4, A100), (0, 1))
+    kept = {"HOME": "/root", "TF_FORCE_GPU_ALLOW_GROWTH": "false", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    always = kept | {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    assert environment(gpu, base, TENSORFLOW, 3) == always | {"CUDA_VISIBLE_DEVICES": f"{T4},{A100}"}
+    budgets = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
+    budgets |= {"TF_NUM_INTRAOP_THREADS": "3", "TF_NUM_INTEROP_THREADS": "3"}
+    assert environment(Device("cpu"), base, TENSORFLOW, 3) == always | budgets | {"CUDA_VISIBLE_DEVICES": ""}
+    assert base["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_the_users_own_budgets_win() -> None:
+    environ = environment(Device("cpu"), {"OMP_NUM_THREADS": "7"}, {"log_device_placement": True}, 3)
+    expected = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "3", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    assert environ | expected == environ
+
+
+def test_the_command_and_the_share() -> None:
+    assert command(3, 4, 5) == [sys.executable, "-P", "-m", "workers", "3", "4", "5"]
+    cores = len(os.sched_getaffinity(0))
+    assert cpu_share([Device("cpu")]) == cpu_share([Device("gpu"), Device("cpu")]) == cores
+    assert cpu_share([Device("cpu")] * 1000) == 1
