@@ -64,6 +64,10 @@ class Model(Protocol):
         """
         ...
 
+    def can_be_joined(self, signature: str) -> bool:
+        """Whether jobs could share a run at all: each input and output has an axis 0 of any size, and no state."""
+        ...
+
     def warm_up(self) -> None:
         """Runs each signature once, so that the first job does not pay for it. Raises nothing but `Unfit`."""
         ...

@@ -1,0 +1,38 @@
+"""Models that these tests make, and how they run them."""
+
+from workers.tf import Backend
+from workers.tf.library import tf
+
+v1 = tf.compat.v1
+
+TENSORFLOW = dict.fromkeys(("per_process_gpu_memory_fraction", "intra_op_parallelism_threads"))
+TENSORFLOW |= {"inter_op_parallelism_threads": None, "device_count": {}, "op_libraries": []}
+TENSORFLOW |= {"allow_growth": True, "allow_soft_placement": True, "log_device_placement": False}
+MODEL = {"name": "m", "batching": "auto", "max_batch": 4, "stateful": None, "tags": None, "inputs": {}, "outputs": {}}
+MODEL |= {"xla": False, "mixed_precision": False}
+
+
+def backend_with(state=None, **tensorflow):
+    device = {"kind": "cpu", "uuids": [], "count": 1}
+    return Backend({"tensorflow": TENSORFLOW | tensorflow, "device": device, "state": state and str(state)})
+
+
+def save_graph(folder, build, tags=("serve",)):
+    """A SavedModel of TensorFlow 1. `build` makes its graph and gives the inputs and outputs of each signature."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        signatures = {name: definition(*sides) for name, sides in build().items()}
+        session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+        builder = v1.saved_model.Builder(str(folder))
+        ends = {"main_op": v1.tables_initializer(), "assets_collection": v1.get_collection("asset_filepaths")}
+        builder.add_meta_graph_and_variables(session, list(tags), signatures, **ends)
+        builder.save()
+    return folder
+
+
+def definition(*sides):
+    infos = [{name: v1.saved_model.build_tensor_info(each) for name, each in side.items()} for side in sides]
+    return v1.saved_model.build_signature_def(*infos)
+
+
+def run(model, feeds, signature="serving_default", outputs=()):
+    return model.prepare(signature, list(feeds), outputs or list(model.signatures[signature].outputs))(feeds)

@@ -1,0 +1,93 @@
+"""What TensorFlow raises becomes an error of the right kind, in one line for a person, or ends the process."""
+
+import errno
+
+import numpy as np
+import pytest
+
+from pool.wire.exits import Exit
+from tf.making import run, save_graph, v1
+from workers.backend import CannotLoad, LoadFailed, RunFailed, Unfit
+from workers.tf import backend as backend_module
+from workers.tf.errors import of_a_run
+from workers.tf.library import tf
+
+INTERNAL, UNKNOWN, INVALID = tf.errors.InternalError, tf.errors.UnknownError, tf.errors.InvalidArgumentError
+ILLEGAL = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "expected"),
+    [
+        (tf.errors.ResourceExhaustedError, "OOM when allocating tensor with shape[8]", "OutOfMemory"),
+        (UNKNOWN, "Failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED", "OutOfMemory"),
+        (INTERNAL, "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "OutOfMemory"),
+        (INVALID, "CUDA_ERROR_OUT_OF_MEMORY", "ModelFailed"),  # these may be a model's own words
+        (INVALID, ILLEGAL, "ModelFailed"),
+        (INTERNAL, f"Failed to complete all kernels: {ILLEGAL}\n\t [[{{{{node cluster_0_1/xla_run}}}}]]", None),
+        (INTERNAL, "cuDNN launch failure : unspecified launch failure", None),
+        (INTERNAL, "CUDNN_STATUS_INTERNAL_ERROR\nin cuda_dnn.cc(1802): 'cudnnRNNForward'", None),
+        (INTERNAL, "Attempting to perform BLAS operation using StreamExecutor without BLAS support", None),
+        (tf.errors.FailedPreconditionError, "DNN library initialization failed. Look at the errors", None),
+        (tf.errors.CancelledError, "Session has been closed.", None),
+    ],
+)
+def test_what_a_failed_run_ends(kind, message, expected):
+    """The job alone, else (None) the process."""
+    found = of_a_run(kind(None, None, message))
+    assert getattr(found, "name", None) == expected
+    assert isinstance(found, RunFailed) or found.status is Exit.PROCESS_UNUSABLE
+    assert str(found).startswith(f"{kind.__name__}: {message[:20]}")
+    assert "\n" not in str(found)
+
+
+@pytest.fixture(scope="module")
+def failing(models):
+    def build():
+        index, text = v1.placeholder(tf.int32, [None]), v1.placeholder(tf.string, [])
+        picked = tf.gather(tf.constant([1.0, 2.0]), index, name="picky")
+        number = tf.strings.to_number(text, name="number")
+        return {"serving_default": ({"index": index}, {"picked": picked}), "number": ({"text": text}, {"y": number})}
+
+    return save_graph(models / "failing", build)
+
+
+def test_a_failing_op_is_named_in_short_and_the_next_run_is_unharmed(load, failing):
+    model = load(failing)
+    with pytest.raises(RunFailed) as caught:
+        run(model, {"index": np.array([7], np.int32)})
+    assert str(caught.value) == "InvalidArgumentError: indices[0] = 7 is not in [0, 2) [at op picky]"
+    assert run(model, {"index": np.array([1], np.int32)})["picked"].tolist() == [2.0]
+    with pytest.raises(RunFailed, match=r"StringToNumberOp could not .* string: \\xff1 \[at op number\]"):
+        run(model, {"text": np.array(b"\xff1", object)}, "number")
+    text = (
+        "{{function_node __f}} bad [2]\n\t [[{{node x/MatMul}}]]\n\t [[Call]]\n\nOriginal stack trace for 'f':\n File"
+    )
+    assert str(of_a_run(INVALID(None, None, text))) == "InvalidArgumentError: bad [2] [at op x/MatMul]"
+    model._session.close()
+    with pytest.raises(Unfit):
+        model.warm_up()
+
+
+@pytest.mark.parametrize("place", ["format_at", "open_session"])
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024]"), True),
+        (INTERNAL(None, None, "failed to allocate 6.00G: CUDA_ERROR_OUT_OF_MEMORY: out of memory"), True),
+        (OSError(errno.EIO, "Input/output error"), True),
+        (tf.errors.DataLossError(None, None, "not an sstable (bad magic number)"), False),
+        (INTERNAL(None, None, "the graph makes no sense"), False),
+    ],
+    ids=repr,
+)
+def test_a_failed_load_says_whether_a_later_one_may_succeed(load, failing, monkeypatch, place, error, passes):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(backend_module, place, fail)
+    kind, text = (LoadFailed, "cannot be loaded now: ") if passes else (CannotLoad, "cannot be loaded: ")
+    with pytest.raises(kind) as caught:
+        load(failing)
+    assert str(caught.value).startswith(f"model m: {failing} {text}")
+    assert "\n" not in str(caught.value)

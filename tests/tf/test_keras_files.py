@@ -1,0 +1,103 @@
+"""Keras files are converted once, in a process of their own, and answer as Keras does."""
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+
+from tf.making import MODEL, backend_with, run
+from workers.backend import CannotLoad
+from workers.tf import keras_file
+from workers.tf.keras_conversion import cause, convert
+from workers.tf.library import tf
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras
+
+layers = tf.keras.layers
+FEATURES = np.random.default_rng(3).standard_normal((5, 4)).astype(np.float32)
+
+
+def save(path, *more):
+    tf.keras.Sequential([tf.keras.Input((4,), name="x"), *more]).save(path)
+    return path
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Converts here, which saves a start of TensorFlow."""
+    monkeypatch.setattr(keras_file, "_convert", convert)
+
+
+def test_a_file_is_converted_in_a_child_once(tmp_path, monkeypatch):
+    path = save(tmp_path / "[f].keras", layers.BatchNormalization(), layers.Dense(8, activation="gelu"))
+    shutil.copy(path, tmp_path / "copy.keras")
+    backend, expected = backend_with(tmp_path / "state"), tf.keras.models.load_model(path)(FEATURES).numpy()
+    for name in (path.name, "copy.keras"):
+        (answer,) = run(backend.load({**MODEL, "path": str(tmp_path / name)}), {"x": FEATURES}).values()
+        np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
+        monkeypatch.setattr(keras_file, "_convert", None)  # the same content is not converted again
+    assert (tmp_path / "state" / "keras").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_where_nothing_can_be_kept_it_is_served_all_the_same(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras_file.tempfile, "tempdir", str(tmp_path))
+    path = save(tmp_path / "m.h5", layers.Dense(3, activation="softmax"))
+    (tmp_path / "state").touch()
+    model = backend_with(tmp_path / "state").load({**MODEL, "path": str(path)})
+    assert model.notes == ["its converted form cannot be kept: Not a directory"]
+    (answer,) = run(model, {"x": FEATURES}).values()
+    np.testing.assert_allclose(answer, tf.keras.models.load_model(path)(FEATURES).numpy(), rtol=1e-6)
+    with pytest.raises(CannotLoad, match="Lambda"):
+        load(save(tmp_path / "own.keras", layers.Lambda(lambda x: x * 2)))
+    assert list(tmp_path.glob("pool-keras-*")) == []
+
+
+@pytest.mark.parametrize(("kind", "style"), [("keras", "functional"), ("h5", "sequential")])
+@pytest.mark.usefixtures("in_this_process")
+def test_a_stateful_one_has_the_rows_that_its_file_fixes(load, tmp_path, kind, style):
+    x, rnn = tf.keras.Input(batch_shape=(2, 3, 4), name="x"), layers.SimpleRNN(5, stateful=True)
+    model = tf.keras.Sequential([x, rnn]) if style == "sequential" else tf.keras.Model(x, rnn(x))
+    model.save(tmp_path / f"m.{kind}")
+    loaded = load(tmp_path / f"m.{kind}")
+    assert loaded.is_stateful
+    assert loaded.signatures["serving_default"].inputs["x"].shape == (2, 3, 4)
+    given = np.ones((2, 3, 4), np.float32)
+    rnn.reset_states()
+    for _ in range(2):  # the second differs from the first
+        (answer,) = run(loaded, {"x": given}).values()
+        np.testing.assert_allclose(answer, model(given).numpy(), rtol=1e-5)
+
+
+class Own(layers.Layer):
+    call = staticmethod(lambda x: x * 2)
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.h5"])
+def test_code_is_never_run(tmp_path, name):
+    for layer, told in (
+        (layers.Lambda(lambda x: x * 2), "it has a Lambda layer or function, and the pool does not run code"),
+        (Own(), "it needs 'Own', which is your own code and not in the file: in the program with its code, save it"),
+    ):
+        with pytest.raises(CannotLoad, match=told):
+            convert(save(tmp_path / name, layer), str(tmp_path / "out"))
+
+
+def test_what_is_no_model(tmp_path):
+    tf.keras.Sequential([tf.keras.Input((4,)), layers.Dense(1)]).save_weights(tmp_path / "m.weights.h5")
+    (tmp_path / "m.h5").write_bytes(b"no archive")
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("notes.txt", "none")
+    reasons = {"m.weights.h5": "it holds weights but no", "m.h5": "it is neither a Keras", "m.keras": "no config.json"}
+    for name, told in reasons.items():
+        with pytest.raises(CannotLoad, match=told):
+            convert(tmp_path / name, str(tmp_path / "out"))
+
+
+def test_keras_real_cause_is_told(tmp_path):
+    x = tf.keras.Input((4,), name="i 1")
+    tf.keras.Model(x, layers.Dense(2, name="o 2")(x)).save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match="o 2") as caught:
+        convert(tmp_path / "m.keras", str(tmp_path / "out"))
+    assert cause(caught.value).startswith("'o 2' is not a valid scope name. A scope name has to match ")

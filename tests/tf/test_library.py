@@ -1,0 +1,74 @@
+"""What a process has of TensorFlow once: its devices, the options of its Sessions, libraries of ops."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pool.wire.exits import Exit
+from tf.making import TENSORFLOW, backend_with, run, save_graph, v1
+from workers.backend import CannotLoad, Unfit
+from workers.tf import Backend
+from workers.tf.library import open_session, session_config, tf
+
+# As `IsBF16SupportedByOneDNNOnThisCPU` asks. Elsewhere TensorFlow leaves a graph in float32.
+HAS_BFLOAT16 = bool({"avx512f", "avx_ne_convert"} & set(Path("/proc/cpuinfo").read_text().split()))
+
+
+def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
+    device = {"kind": "gpu", "uuids": ["GPU-promised"], "count": 1}
+    with pytest.raises(Unfit) as caught:
+        Backend({"tensorflow": TENSORFLOW, "device": device, "state": None})
+    assert caught.value.status is Exit.WRONG_DEVICES
+    assert "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; " in str(caught.value)
+    assert "pip install 'tensorflow[and-cuda]'" in str(caught.value)
+    config = session_config({**TENSORFLOW, "device_count": {"GPU": 0}}, 1, xla=False, mixed_precision=False)
+    with pytest.raises(Unfit, match=r"has 0 GPUs, but it should have 1; device_count of \[tensorflow\] is"):
+        open_session(config, gpus=1)
+
+
+def test_without_tensorflow_it_says_what_to_install(tmp_path):
+    """And a worker that has it prints none of what TensorFlow says at each import."""
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('not here')")
+    show = "import sys; sys.path[:0] = sys.argv[1:]\ntry: import workers.tf\nexcept Exception as e: print(e.status, e)"
+    argv = [sys.executable, "-c", show]
+    without = subprocess.run([*argv, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert without.stdout.startswith(f"{Exit.BACKEND_MISSING:d} TensorFlow cannot be imported: ImportError: not here; ")
+    found = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert (found.stdout, found.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(("switch", "mark"), [("xla", "_XlaRun"), ("mixed_precision", "Cast")])
+def test_a_switch_changes_the_graph_that_runs(load, tmp_path, switch, mark):
+    def build():
+        x = v1.placeholder(tf.float32, [None, 64])
+        w = v1.get_variable("w", [64, 64], initializer=v1.glorot_uniform_initializer(seed=1))
+        return {"serving_default": ({"x": x}, {"y": tf.nn.relu(tf.nn.relu(x @ w) @ w) + 1.0})}
+
+    def ops(model):
+        options, metadata = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
+        bound = model._plans["serving_default"].bound
+        for _ in range(4):  # XLA compiles what it meets again
+            model._session.run(bound.fetches, {bound.feeds["x"]: x}, options, metadata)
+        return {node.op for graph in metadata.partition_graphs for node in graph.node}
+
+    x = np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32)
+    folder = save_graph(tmp_path / "m", build)
+    plain, switched = load(folder), load(folder, **{switch: True})
+    np.testing.assert_allclose(run(switched, {"x": x})["y"], run(plain, {"x": x})["y"], atol=0.1)
+    assert mark not in ops(plain)
+    assert mark in ops(switched) or (switch == "mixed_precision" and not HAS_BFLOAT16)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("none.so", "is not a file; give a library"), ("text.so", "cannot be load")]
+)
+def test_what_is_no_library_of_ops(tmp_path, name, told):
+    (tmp_path / "text.so").write_text("none")
+    with pytest.raises(CannotLoad) as caught:
+        backend_with(op_libraries=[str(tmp_path / name)])
+    assert str(caught.value).startswith(f"op_libraries of [tensorflow]: {tmp_path / name} {told}")
+    assert "\n" not in str(caught.value)

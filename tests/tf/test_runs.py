@@ -1,0 +1,249 @@
+"""What a prepared run takes and gives: exactly, with the caller's arrays never kept nor written, in few calls."""
+
+import gc
+import platform
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pool.wire.tensors import DTYPES
+from tf.making import backend_with, run, save_graph, v1
+from workers.backend import RunFailed
+from workers.tf.graph import Reachable, writes_state
+from workers.tf.library import tf
+from workers.tf.model import private
+
+WIDTH = 64
+
+
+@pytest.fixture(scope="module")
+def echoes(load, models):
+    def build():
+        feeds = {name: v1.placeholder(name, None) for name in DTYPES}
+        echoes = {name: ({"x": feed}, {"y": tf.identity(feed), "x": feed}) for name, feed in feeds.items()}
+        x = v1.placeholder(tf.float32, [None, WIDTH])
+        views = {"identity": tf.identity(x), "reshape": tf.reshape(x, [-1, 8, 8]), "bitcast": tf.bitcast(x, tf.int32)}
+        return {**echoes, "views": ({"x": x}, {**views, "tail": x[2:], "doubled": x * 2, "sum": tf.reduce_sum(x)})}
+
+    return load(save_graph(models / "echoes", build))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype_comes_back_as_it_went(echoes, name):
+    dtype, random = DTYPES[name], np.random.default_rng(7)
+    if dtype.hasobject:
+        made = np.array([b"", b"\0", b"a\0", b"\xff" * 99, "é".encode(), b"x"], object)
+    elif dtype.kind in "fc" or dtype.itemsize > 1 or "float8" in name:
+        made = np.frombuffer(random.bytes(6 * dtype.itemsize), dtype)  # any bits
+    else:
+        made = random.integers(0, 2, 6).astype(dtype)
+    for array in (made.reshape(2, 3), made[2:3].reshape(()), made[:0].reshape(0, 3)):
+        for given in (array.copy(), private(array)):  # the second is adopted, not copied
+            given.flags.writeable = False
+            for value in run(echoes, {"x": given}, name).values():
+                assert (type(value), value.dtype, value.shape) == (np.ndarray, dtype, given.shape)
+                assert value.tolist() == given.tolist() if dtype.hasobject else value.tobytes() == given.tobytes()
+
+
+def test_a_prepared_run_takes_few_calls_and_a_wrong_feed_ends_nothing(echoes):
+    prepared = echoes.prepare("float32", ["x"], ["y", "x"])
+    feeds = {"x": np.zeros(3, np.float32)}
+    prepared(feeds)
+    calls = []
+    gc.disable()
+    sys.setprofile(lambda _, event, what: calls.append(what) if event in ("call", "c_call") else None)
+    prepared(feeds)
+    sys.setprofile(None)
+    gc.enable()
+    assert len(calls) - 1 <= 6, calls  # without that of setprofile
+    with pytest.raises(RunFailed):
+        prepared({"x": np.array(["x"], object)})
+
+
+def test_outputs_that_may_alias_an_input_do_so_visibly(echoes):
+    """The caller copies by `np.may_share_memory`, so an output must change with the feed just where that says so."""
+    x = private(np.arange(4 * WIDTH, dtype=np.float32).reshape(4, WIDTH))
+    answer = run(echoes, {"x": x}, "views")
+    before = {name: value.copy() for name, value in answer.items()}
+    aliases = {name for name, value in answer.items() if np.may_share_memory(value, x)}
+    x += 1
+    assert {name for name, value in answer.items() if (value != before[name]).any()} == aliases
+    assert {"identity", "reshape", "bitcast", "tail"} <= aliases
+    assert not aliases & {"doubled", "sum"}
+
+
+KEEPERS = ["assign", "reference", "queue", "stage", "table", "iterator"]
+
+
+def keeper(kind, x):
+    """What keeps `x`, and what gives back what is kept."""
+    if kind == "queue":
+        queue = tf.queue.FIFOQueue(9, [tf.float32], [[WIDTH]], shared_name=kind)
+        return queue.enqueue([x]), queue.dequeue()
+    if kind == "stage":
+        taken = tf.raw_ops.StagePeek(index=0, dtypes=[tf.float32], shared_name=kind)
+        return tf.raw_ops.Stage(values=[x], shared_name=kind), taken[0]
+    if kind == "table":
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, tf.zeros([WIDTH]), name=kind)
+        return table.insert([1], x[tf.newaxis]), table.lookup(tf.constant(1, tf.int64))
+    if kind == "iterator":
+        iterator = v1.data.make_initializable_iterator(tf.data.Dataset.from_tensors(x).repeat())
+        return iterator.initializer, iterator.get_next()
+    variable = v1.get_variable(kind, initializer=tf.zeros([WIDTH]), use_resource=kind == "assign")
+    return variable.assign(x).op, tf.identity(variable)
+
+
+@pytest.fixture(scope="module")
+def keepers(load, models):
+    """A signature that keeps what it is fed in each place there is, and one that gives that back."""
+
+    def build():
+        signatures = {}
+        x = v1.placeholder(tf.float32, [WIDTH])
+        for kind in KEEPERS:
+            put, taken = keeper(kind, x)
+            with tf.control_dependencies([put]):
+                signatures[f"put {kind}"] = ({"x": x}, {"done": tf.constant(1.0)})
+            signatures[f"take {kind}"] = ({}, {"taken": tf.identity(taken)})
+        added = tf.raw_ops.InplaceAdd(x=tf.reshape(x, [8, -1]), i=[0], v=tf.ones([1, 8]))
+        signatures["in place"] = ({"x": x}, {"added": added})
+        return signatures
+
+    model = load(save_graph(models / "keepers", build))
+    model.warm_up()  # changes no state, and waits for nothing
+    assert (model.is_stateful, model.notes) == (True, [])
+    return model
+
+
+@pytest.mark.parametrize("kind", KEEPERS)
+def test_what_is_kept_is_not_the_callers_array(keepers, kind):
+    x = private(np.arange(WIDTH, dtype=np.float32))
+    run(keepers, {"x": x}, f"put {kind}")
+    x[:] = -1
+    np.testing.assert_array_equal(run(keepers, {}, f"take {kind}")["taken"], np.arange(WIDTH))
+
+
+def test_what_is_written_in_place_is_not_the_callers_array(keepers):
+    x = private(np.zeros(WIDTH, np.float32))
+    assert run(keepers, {"x": x}, "in place")["added"][0].tolist() == [1] * 8
+    assert not x.any()
+
+
+def test_lanes_that_write_one_reference_variable_get_their_own(load, tmp_path):
+    def build():
+        variable = v1.get_variable("v", initializer=np.zeros(1 << 18, np.float32), use_resource=False)
+        x = v1.placeholder(tf.float32, [])
+        filled = tf.identity(v1.assign(variable, tf.fill([1 << 18], x)))
+        return {"fill": ({"x": x}, {"filled": filled}), "read": ({}, {"stored": tf.identity(variable)})}
+
+    model = load(save_graph(tmp_path / "m", build))
+    fill, read = model.prepare("fill", ["x"], ["filled"]), model.prepare("read", [], ["stored"])
+
+    def lane(number):
+        values = [np.array(number * 1000 + turn, np.float32) for turn in range(40)]
+        return all((fill({"x": x})["filled"] == x).all() and len(np.unique(read({})["stored"])) == 1 for x in values)
+
+    with ThreadPoolExecutor(3) as lanes:
+        assert list(lanes.map(lane, range(3))) == [True] * 3
+
+
+def test_runs_and_ops_that_wait_for_each_other_are_not_held_apart(load, tmp_path):
+    """One signature takes from a queue what the other puts in, one takes within a run what that has put in."""
+
+    def build():
+        value = v1.placeholder(tf.float32, [])
+        queue = tf.queue.FIFOQueue(1, [tf.float32], [[]], shared_name="q")
+        staged = tf.raw_ops.Unstage(dtypes=[tf.float32], shared_name="area")[0]
+        with tf.control_dependencies([tf.raw_ops.Stage(values=[value], shared_name="area")]):
+            fed = tf.identity(value)
+        with tf.control_dependencies([queue.enqueue([value])]):
+            put = tf.identity(value)
+        within = ({"value": value}, {"staged": staged, "fed": fed})
+        return {"put": ({"value": value}, {"put": put}), "take": ({}, {"taken": queue.dequeue()}), "within": within}
+
+    model = load(save_graph(tmp_path / "m", build))
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(run(model, {}, "take")), daemon=True)
+    waiting.start()
+    run(model, {"value": np.array(7, np.float32)}, "put")
+    waiting.join()  # for ever, if it were held apart
+    assert answers == [{"taken": 7}]
+    for _ in range(20):
+        assert run(model, {"value": np.array(5, np.float32)}, "within") == {"staged": 5, "fed": 5}
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no other processor's bits are known")
+def test_a_lane_takes_subnormal_numbers_for_zero_as_tensorflow_s_threads_do(echoes):
+    tiny = np.finfo(np.float32).tiny
+    double = echoes.prepare("views", ["x"], ["doubled"])
+    feeds = {"x": np.full((1, WIDTH), tiny / 2, np.float32)}
+
+    def lane():
+        backend_with().enter_lane()
+        return double(feeds)["doubled"].max()
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lane).result() == 0
+    assert double(feeds)["doubled"].max() == tiny, "another thread keeps them"
+
+
+def test_the_warm_up_tells_what_fails_and_lets_the_rest_be(load, tmp_path):
+    def build():
+        x = v1.placeholder(tf.int32, [None])
+        picked = tf.gather(tf.constant([1.0, 2.0]), x - 5, name="picky")
+        return {"bad": ({"x": x}, {"y": picked}), "large": ({"x": x}, {"y": tf.ensure_shape(x, [1])})}
+
+    model = load(save_graph(tmp_path / "m", build), batching="on")
+    model.signatures["large"].outputs["y"] = model.signatures["large"].inputs["x"]  # of any number of rows, it says
+    model.warm_up()
+    bad, large = model.notes
+    text = "InvalidArgumentError: indices[0] = -5 is not in [0, 2) [at op picky]"
+    assert bad == f"signature 'bad' failed its warm-up on zeros (batch size 1): {text}"
+    assert large.startswith("signature 'large' failed its warm-up on zeros (batch size 4): InvalidArgumentError: ")
+
+
+def test_control_inputs_count_and_what_only_leads_to_a_feed_does_not():
+    with tf.Graph().as_default() as graph:
+        variable = v1.get_variable("v", initializer=0.0, use_resource=False)
+        added = tf.identity(variable.assign_add(1.0), name="added")
+        with tf.control_dependencies([added]):
+            fetched = tf.constant(1.0)
+        doubled, unrelated = added * 2.0, tf.constant(1.0)
+    reachable = Reachable(graph.as_graph_def())
+    for tensor, fed, writes in (
+        *((fetched, [], True), (fetched, [added.name], True), (unrelated, [], False)),  # a feed cuts no control input
+        *((doubled, [], True), (doubled, [added.name], False)),
+    ):
+        assert writes_state(reachable.ops([tensor.name], fed)) == writes
+
+
+def test_a_counter_in_functions_and_branches_is_stateful_and_its_copies_share_nothing(load, tmp_path):
+    class Counter(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.count = tf.Variable(0, dtype=tf.int64)
+
+        @tf.function
+        def add(self, step):
+            return self.count.assign_add(step)
+
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int64, name="step")])
+        def count_up(self, step):
+            return {"count": self.add(step) if step > 0 else self.count.read_value()}
+
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int64, name="plus")])
+        def peek(self, plus):
+            return {"count": self.count + plus}
+
+    module = Counter()
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"up": module.count_up, "peek": module.peek})
+    one, other = load(tmp_path / "m"), load(tmp_path / "m", stateful=False)
+    assert (one.is_stateful, other.is_stateful, load(tmp_path / "m", stateful=True).is_stateful) == (True, False, True)
+    one.warm_up()
+    zero = {"plus": np.array(0, np.int64)}
+    assert run(one, zero, "peek")["count"] == 0
+    assert run(one, {"step": np.array(3, np.int64)}, "up")["count"] == 3
+    assert (run(one, zero, "peek")["count"], run(other, zero, "peek")["count"]) == (3, 0)

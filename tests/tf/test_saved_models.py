@@ -1,0 +1,195 @@
+"""SavedModels of TensorFlow 1 and 2 load, offer what they declare, and answer as TensorFlow does."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from pool.wire.signatures import TensorInfo
+from tf.making import run, save_graph, v1
+from workers.backend import RunFailed
+from workers.tf.library import tf
+
+ROWS = np.random.default_rng(5).standard_normal((5, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def two(models):
+    """TensorFlow 2: of numbers, with a variable and a default; of strings; of a ragged tensor."""
+
+    class Two(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = tf.Variable([[1.0, 2.0, 3.0]])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], name="a"), tf.TensorSpec([], name="by")])
+        def numbers(self, a, by=tf.constant(2.0)):  # noqa: B008
+            total = a * self.weights * by
+            return {"total": total, "first": total[:, 0], "sum": tf.reduce_sum(total)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def strings(self, text):
+            return {"same": tf.identity(text), "joined": tf.strings.reduce_join(text)}
+
+        @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.float32)])
+        def ragged(self, r):
+            return {"total": tf.reduce_sum(r, 1)}
+
+    module = Two()
+    signatures = {"serving_default": module.numbers, "strings": module.strings, "ragged": module.ragged}
+    tf.saved_model.save(module, str(models / "two"), signatures=signatures)
+    return models / "two"
+
+
+@pytest.fixture(scope="module")
+def table(models):
+    """TensorFlow 1: a word's line in an asset, plus a reference variable."""
+    (models / "words.txt").write_bytes(b"cat\ndog\n")
+
+    def build():
+        words = v1.placeholder(tf.string, [None])
+        file = tf.constant(str(models / "words.txt"))
+        v1.add_to_collection(v1.GraphKeys.ASSET_FILEPATHS, file)
+        index = tf.lookup.TextFileIndex
+        ends = (tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER)
+        ten = v1.get_variable("ten", initializer=tf.constant(10, tf.int64), use_resource=False)
+        line = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(file, *ends), -1).lookup(words) + ten
+        return {"serving_default": ({"words": words}, {"line": line, "words": words})}
+
+    return save_graph(models / "table", build)
+
+
+@pytest.fixture
+def copy(tmp_path, two):
+    return Path(shutil.copytree(two, tmp_path / "copy"))
+
+
+def edit(folder, change):
+    file = folder / "saved_model.pb"
+    saved_model = SavedModel.FromString(file.read_bytes())
+    change(saved_model.meta_graphs[0])
+    file.write_bytes(saved_model.SerializeToString())
+
+
+def test_several_signatures_inputs_outputs_and_a_default(load, two):
+    model = load(two)
+    numbers = model.signatures["serving_default"]
+    assert numbers.inputs == {"a": TensorInfo("float32", (-1, 3)), "by": TensorInfo("float32", ())}
+    assert numbers.outputs["sum"] == TensorInfo("float32", ())
+    assert numbers.defaults == {"by"}
+    assert set(model.signatures) == {"serving_default", "strings", "ragged"}, "none of TensorFlow's own"
+    for feeds in ({"a": ROWS}, {"a": ROWS, "by": np.array(4, np.float32)}):
+        expected = tf.saved_model.load(str(two)).signatures["serving_default"](**{"by": np.float32(2), **feeds})
+        answer = run(model, feeds)
+        assert list(answer) == sorted(expected) == ["first", "sum", "total"]
+        for name, value in answer.items():
+            np.testing.assert_array_equal(value, expected[name].numpy(), strict=True)
+
+
+@pytest.mark.parametrize("name", ["[1]", "a\\b", "two words", "Ünïcødé 模型", "*?", "%s", "'\"", "a,b", "{}", "$HOME"])
+def test_a_folder_may_have_any_name(load, two, table, name, tmp_path):
+    for source in (two, table):
+        shutil.copytree(source, tmp_path / name / source.name)
+    assert run(load(tmp_path / name / "two"), {"a": ROWS})["total"].shape == (5, 3)
+    model = load(tmp_path / name / "table")
+    words = np.array([b"dog", b"cow", b"cat"], object)
+    assert run(model, {"words": words})["line"].tolist() == [11, 9, 10]
+    assert run(model, {"words": words}, outputs=["words"])["words"].tolist() == words.tolist(), "an input, and no fetch"
+    assert not model.is_stateful
+
+
+def test_odd_signatures(load, two, tmp_path):
+    def build():
+        x, rows = v1.placeholder(tf.float32, None), v1.placeholder(tf.float32, [None, 3])
+        ragged, sparse = v1.ragged.placeholder(tf.float32, 1, []), v1.sparse_placeholder(tf.float32, [None, None])
+        handle, factor = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[]), v1.placeholder_with_default(3.0, [])
+        return {
+            "plain": ({"x": rows}, {"y": rows * 2}),
+            "random": ({"x": rows}, {"y": rows + tf.random.uniform([3])}),
+            "sum": ({"x": rows}, {"y": tf.reduce_sum(rows)}),
+            "scaled": ({"x": x, "factor": factor}, {"y": x * factor}),
+            "twins": ({"x": x, "y": x}, {"one": x * 2, "half": tf.cast(x, tf.bfloat16)}),
+            "ragged": ({"rows": ragged}, {"total": tf.reduce_sum(ragged, 1)}),
+            "sparse": ({"s": sparse}, {"s": sparse * 2.0}),
+            "handle": ({"x": x}, {"handle": handle}),
+            "nothing": ({"x": x}, {}),
+        }
+
+    model = load(save_graph(tmp_path / "m", build, ["production"]), batching="on")  # the only tags there are
+    assert model.left_out == {
+        "handle": "output of signature 'handle', 'handle', has dtype resource, which cannot be sent",
+        "nothing": "it declares no outputs",
+    }
+    assert model.signatures["twins"].inputs["x"] == TensorInfo("float32", None)
+    scalar = np.array(1.5, np.float32)
+    assert model.signatures["scaled"].defaults == {"factor"}
+    assert run(model, {"x": scalar}, "scaled")["y"] == 4.5
+    assert run(model, {"x": scalar, "factor": scalar}, "scaled")["y"] == 2.25
+    half = run(model, {"x": scalar, "y": scalar.copy()}, "twins")["half"]
+    assert (half.dtype.name, half.shape, float(half)) == ("bfloat16", (), 1.5)
+    with pytest.raises(RunFailed, match="'x' and 'y' are the same tensor of the model: give them the same") as caught:
+        run(model, {"x": scalar, "y": scalar + 1}, "twins")
+    assert caught.value.name == "InvalidInput"
+    feeds = {"rows.flat_values": np.array([1, 2, 4], np.float32), "rows.row_splits_0": np.array([0, 2, 2, 3])}
+    assert run(model, feeds, "ragged")["total"].tolist() == [3, 0, 4]
+    assert set(model.signatures["sparse"].outputs) == {"s.indices", "s.values", "s.dense_shape"}
+    assert [name for name in model.signatures if model.can_be_joined(name)] == ["plain"]
+    model.warm_up()
+    assert "signature 'random': batching = \"on\" has no effect: it draws random numbers" in model.notes
+    assert not load(two).can_be_joined("ragged")
+
+
+def test_a_graph_is_chosen_by_its_tags(load, refusal, copy):
+    saved_model = SavedModel.FromString((copy / "saved_model.pb").read_bytes())
+    one, other = saved_model.meta_graphs[0], saved_model.meta_graphs.add()
+    other.CopyFrom(one)
+    other.meta_info_def.tags.append("gpu")
+    del other.signature_def["strings"]
+    (copy / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    assert "strings" in load(copy).signatures
+    assert "strings" not in load(copy, tags=["gpu", "serve"]).signatures
+    assert "is tagged tpu and nothing else; `tags` may be: gpu, serve; serve" in refusal(copy, tags=["tpu"])
+    edit(copy, lambda graph: graph.meta_info_def.tags.append("train"))
+    assert refusal(copy).endswith("there are several: gpu, serve; serve, train; choose one with `tags`")
+
+
+def test_damaged_files(refusal, copy):
+    whole = (copy / "saved_model.pb").read_bytes()
+    for content, expected in (
+        (whole[: len(whole) // 2], "corrupt"),
+        (b"\xff" * 99, "corrupt"),
+        (b"", "holds no graph"),
+    ):
+        (copy / "saved_model.pb").write_bytes(content)
+        assert expected in refusal(copy)
+    (copy / "saved_model.pb").write_bytes(whole)
+    (copy / "variables" / "variables.data-00000-of-00001").write_bytes(b"")
+    assert "Read less bytes than requested" in refusal(copy)
+    shutil.rmtree(copy / "variables")
+    assert "the checkpoint of its variables is missing: variables.index" in refusal(copy)
+
+
+def test_declarations_that_do_not_fit(load, refusal, copy, tmp_path):
+    edit(copy, lambda graph: setattr(graph.signature_def["strings"].outputs["joined"], "dtype", 3))
+    (note,) = load(copy).notes
+    assert note.endswith("'joined', is declared as int32 but is string in its graph; the graph counts")
+    edit(copy, lambda graph: setattr(graph.signature_def["strings"].inputs["text"], "name", "nowhere:0"))
+    assert "signature 'strings', 'text', names 'nowhere:0', which is not a tensor" in refusal(copy)
+    assert "leave `inputs` and `outputs` out" in refusal(copy, outputs={"y": "y:0"})
+    tf.saved_model.save(tf.Module(), str(tmp_path / "bare"))
+    assert "it declares none; save it with signatures=" in refusal(tmp_path / "bare")
+
+
+def test_a_path_of_something_else(refusal, tmp_path, copy):
+    assert "it does not exist: give a SavedModel's folder, a .pb, " in refusal(tmp_path / "none")
+    assert refusal(tmp_path).endswith(f"it holds SavedModels in subfolders: give one of them, such as {copy}")
+    served = {"model.bin": "TensorFlow Lite", "m.onnx": "ONNX", "saved_model.pb": "give its folder", "m.txt": "unknown"}
+    parts = dict.fromkeys(("m.ckpt-5.index", "m.ckpt-5.data-00000-of-00001"), "part of a checkpoint: give its .meta")
+    for name, expected in (served | parts).items():
+        (tmp_path / name).write_bytes(b"\x1c\0\0\0TFL3" if name == "model.bin" else b"")
+        assert expected in refusal(tmp_path / name)
+        (tmp_path / name).unlink()
+    (copy / "variables" / "model.meta").touch()
+    assert refusal(copy / "variables").endswith(f"checkpoint in it: give {copy / 'variables' / 'model.meta'}")

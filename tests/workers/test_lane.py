@@ -1,0 +1,180 @@
+"""A lane by itself: batches in, one answer for each job out, whatever the model does."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool.wire.bodies import BLOCK, HEAD, JOINED, PART, SHARED, Body, Kind, bodies, failure_of
+from pool.wire.link import SEALS
+from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
+from pool.wire.specs import job_spec, parse_answer
+from pool.wire.tensors import Layout, describe, encode
+from workers.arenas import Arenas
+from workers.calls import Calls
+from workers.lane import Lane
+
+ARENA = 5
+Arrays = dict[str, Any]
+
+
+class Model:
+    """A signature x → y that a function computes."""
+
+    left_out: dict[str, str] = {}  # noqa: RUF012
+    is_stateful = False
+    notes = ()
+
+    def __init__(self, compute: Callable[[Any], Any], is_joined: bool = True) -> None:
+        self.fed: list[Any] = []
+        self._compute = compute
+        anything = {"x": TensorInfo("float32", None)}, {"y": TensorInfo("float32", None)}
+        self.signatures = {DEFAULT_SIGNATURE: Signature(*anything, is_joined=is_joined, max_batch=64)}
+
+    def can_be_joined(self, signature: str) -> bool:
+        return True
+
+    def warm_up(self) -> None: ...
+
+    def prepare(self, signature: str, inputs: object, outputs: object) -> Callable[[Arrays], Arrays]:
+        def run(arrays: Arrays) -> Arrays:
+            self.fed.append(arrays["x"])
+            return {"y": self._compute(arrays["x"])}
+
+        return run
+
+
+class Bench:
+    def __init__(self, model: Model, sizes: tuple[int, ...] = ()) -> None:
+        self.arenas = Arenas()
+        settings = {"m": {"allowed_batch_sizes": sizes}}
+        self.lane = Lane(Calls({"m": model}, settings), self.arenas, 0, "cpu:0")
+
+    def lend(self, size: int) -> int:
+        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+        self.arenas.add(ARENA, os.dup(descriptor))
+        return descriptor
+
+    def run(self, *jobs: bytes) -> tuple[int, list[Any]]:
+        found: list[Body] = [*bodies(b"".join(jobs))]
+        flags, answers = self.lane.run(found, time.monotonic())
+        assert [body.job for answer in answers for body in bodies(answer)] == [body.job for body in found]
+        return flags, [self._value(answer) for answer in answers]
+
+    def _value(self, answer: bytes) -> Any:
+        (body,) = bodies(answer)
+        if body.kind == Kind.FAILURE:
+            return failure_of(answer[body.begins : body.ends])
+        layout = Layout(parse_answer(body.spec)[3])
+        if body.flags & SHARED:
+            arena, offset, length, _, _ = PART.unpack(answer[body.begins : body.ends])
+            return layout.views(self.arenas.memory(arena), offset, offset + length)["y"]
+        return layout.views(answer, body.begins, body.ends)["y"]
+
+
+def job(number: int, x: Any, flags: int = 0) -> bytes:
+    spec = job_spec("m", "", None, describe({"x": x}))
+    data = b"".join(encode([x]))
+    return HEAD.pack(Kind.JOB, flags, 0, 0, len(spec), len(data), number, 1.0, 0.0) + spec + data
+
+
+def shared_job(number: int, x: Any, part: tuple[int, int, int, int, int]) -> bytes:
+    spec = job_spec("m", "", None, describe({"x": x}))
+    return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 1.0, 0.0) + spec + PART.pack(*part)
+
+
+def floats(*values: float) -> Any:
+    return np.array([[value] for value in values], np.float32)
+
+
+def test_a_batch_is_joined_where_it_is_vouched_for_and_cut_for_its_jobs() -> None:
+    model = Model(lambda x: x * 2)
+    flags, answers = Bench(model).run(job(1, floats(1, 2)), job(2, floats(3)), job(3, floats(4, 5, 6)))
+    assert flags == JOINED
+    assert [answer.tolist() for answer in answers] == [[[2], [4]], [[6]], [[8], [10], [12]]]
+    assert len(model.fed) == 1
+
+
+def test_what_nobody_vouches_for_runs_one_by_one_and_a_block_of_it_is_stale() -> None:
+    model = Model(lambda x: x - x.mean(), is_joined=False)
+    flags, answers = Bench(model).run(job(1, floats(1, 3)), job(2, floats(9)), job(3, floats(1), BLOCK))
+    assert flags == 0
+    assert answers[0].tolist() == [[-1], [1]]
+    assert answers[1].tolist() == [[0]]
+    assert answers[2][0] == "Stale"
+
+
+def test_jobs_without_rows_are_never_joined() -> None:
+    model = Model(lambda x: x + 1)
+    flags, answers = Bench(model).run(job(1, np.float32(1)), job(2, np.zeros((0, 1), np.float32)))
+    assert flags == 0
+    assert answers[0].tolist() == 2.0
+    assert answers[1].shape == (0, 1)
+
+
+def test_outputs_with_other_rows_end_joining_and_the_jobs_run_alone() -> None:
+    model = Model(lambda x: x[1:])
+    bench = Bench(model)
+    flags, answers = bench.run(job(1, floats(1, 2)), job(2, floats(3, 4)))
+    assert flags == 0
+    assert [answer.tolist() for answer in answers] == [[[2]], [[4]]]
+    assert [len(fed) for fed in model.fed] == [4, 2, 2], "the premise: they were tried together"
+    bench.run(job(1, floats(1, 2)), job(2, floats(3, 4)))
+    assert [len(fed) for fed in model.fed[3:]] == [2, 2]
+
+
+def test_padding_goes_with_the_batch_and_not_with_the_answers() -> None:
+    model = Model(lambda x: x * 2)
+    bench = Bench(model, (4, 8))
+    assert [each.tolist() for each in bench.run(job(1, floats(1)), job(2, floats(2, 3)))[1]] == [[[2]], [[4], [6]]]
+    assert bench.run(job(1, floats(5)))[1][0].tolist() == [[10]]
+    assert [len(fed) for fed in model.fed] == [4, 4]
+
+
+def test_neighbours_in_shared_memory_are_one_view_without_a_copy() -> None:
+    model = Model(lambda x: x.sum(axis=1, keepdims=True))
+    bench = Bench(model)
+    rows = np.arange(16 * 16384, dtype=np.float32).reshape(16, 16384)
+    descriptor = bench.lend(rows.nbytes + 4096)
+    os.pwrite(descriptor, rows.tobytes(), 0)
+    size = rows[0].nbytes
+    jobs = [shared_job(n, rows[n : n + 1], (ARENA, n * size, size, rows.nbytes, 64)) for n in range(16)]
+    flags, answers = bench.run(*jobs)
+    assert flags == JOINED
+    assert [answer.item() for answer in answers] == rows.sum(axis=1).tolist()
+    assert np.shares_memory(model.fed[0], np.frombuffer(bench.arenas.memory(ARENA), np.uint8))
+    bench.run(jobs[0], jobs[2])
+    assert not np.shares_memory(model.fed[1], np.frombuffer(bench.arenas.memory(ARENA), np.uint8))
+    os.close(descriptor)
+
+
+def test_an_output_that_is_the_input_is_copied_into_the_room() -> None:
+    bench = Bench(Model(lambda x: x))
+    row = np.ones((1, 16384), np.float32)
+    descriptor = bench.lend(1 << 20)
+    os.pwrite(descriptor, row.tobytes(), 0)
+    (answer,) = bench.run(shared_job(1, row, (ARENA, 0, row.nbytes, row.nbytes, row.nbytes)))[1]
+    os.pwrite(descriptor, bytes(row.nbytes), 0)  # the client's next job
+    assert answer.tolist() == row.tolist()
+    os.close(descriptor)
+
+
+def test_a_failure_of_a_shared_run_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(x: Any) -> Any:
+        raise ZeroDivisionError("no")
+
+    flags, answers = Bench(Model(fail)).run(job(1, floats(1)), job(2, floats(2)))
+    assert flags == JOINED, "so that the pool halves it"
+    assert answers == [("ModelFailed", "ZeroDivisionError: no")] * 2
+    monkeypatch.setattr("workers.arenas.WAIT_S", 0.01)
+    lost = shared_job(3, floats(1), (77, 0, 64, 0, 0))
+    _, answers = Bench(Model(lambda x: x)).run(lost, job(4, floats(1)), job(5, np.float64(1)))
+    assert [answers[0][0], answers[1].tolist(), answers[2][0]] == ["InvalidInput", [[1]], "InvalidInput"]
+    _, answers = Bench(Model(lambda x: x.astype(object))).run(job(6, floats(1)))
+    assert answers[0][0] == "ModelFailed", "a model that gives what cannot travel"

@@ -1,0 +1,149 @@
+"""Models without TensorFlow, which can be told to fail in every way: `path = "stub:double?log=FILE"`.
+
+    stub:double     y = 2 x, for x float32 [?, width]; `joined=0`: its rows may not be joined
+    stub:echo       y = x, of dtype `dtype` and any shape
+    stub:count      y = how many runs there were before: a stateful model
+    stub:sum        y = x minus the mean over all rows: its rows depend on each other, and it does not say so
+    stub:shrink     y has one row less than x
+
+Options: `log=FILE` (a line for each run, with the first value of each row, before it answers), `gate=FILE` (each run
+waits until the file is there), `load=fail|later|hang|kill|exit`, `sleep=SECONDS`, `width=N`, `dtype=NAME`.
+A row whose first value is one of these does it, in whatever run it is:
+"""
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from pool.wire.exits import Exit
+from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
+from workers.backend import Arrays, CannotLoad, LoadFailed, Run, RunFailed, Unfit
+
+__all__ = ["FAULTS", "Backend"]
+
+POLL_S = 0.002
+
+
+def _fail() -> None:
+    raise RunFailed("ModelFailed", "a row that the model does not bear")
+
+
+def _no_memory() -> None:
+    raise RunFailed("OutOfMemory", "no memory for this row")
+
+
+def _bug() -> None:
+    raise ZeroDivisionError("a bug of the model")
+
+
+def _unfit() -> None:
+    raise Unfit(Exit.PROCESS_UNUSABLE, "the device is broken")
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang() -> None:
+    threading.Event().wait()
+
+
+def _hang_with_gil() -> None:
+    ctypes.PyDLL(None).pause()
+
+
+def _exit() -> None:
+    os._exit(3)
+
+
+FAULTS: dict[float, Callable[[], None]] = {
+    -1.0: _fail,
+    -2.0: _kill,
+    -3.0: _hang,
+    -4.0: _hang_with_gil,
+    -5.0: _no_memory,
+    -6.0: _exit,
+    -7.0: _unfit,
+    -8.0: _bug,
+}
+__doc__ += "".join(f"\n    {value:g}: {fault.__name__.strip('_')}" for value, fault in FAULTS.items())
+
+
+class Backend:
+    def load(self, settings: Mapping[str, Any]) -> "Model":
+        kind, _, query = str(settings["path"]).removeprefix("stub:").partition("?")
+        options = dict(parse_qsl(query))
+        match options.get("load"):
+            case "fail":
+                raise CannotLoad(f"model {settings['name']}: it is told to fail")
+            case "later":
+                raise LoadFailed(f"model {settings['name']}: no memory now")
+            case "hang":
+                _hang()
+            case "kill":
+                _kill()
+            case "exit":
+                _exit()
+        if kind not in _KINDS:
+            raise CannotLoad(f"model {settings['name']}: no stub {kind!r}")
+        return Model(kind, options)
+
+    def enter_lane(self) -> None:
+        pass
+
+
+class Model:
+    def __init__(self, kind: str, options: dict[str, str]) -> None:
+        self._kind, self._options = kind, options
+        self._runs = 0
+        dtype = options.get("dtype", "float32")
+        shape = None if kind == "echo" else (-1, int(options.get("width", "1")))
+        x, y = TensorInfo(dtype, shape), TensorInfo("int64" if kind == "count" else dtype, shape)
+        self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: Signature({"x": x}, {"y": y})}
+        self.left_out: Mapping[str, str] = {}
+        self.is_stateful = kind == "count"
+        self.notes: Sequence[str] = ()
+
+    def can_be_joined(self, signature: str) -> bool:  # noqa: ARG002
+        return self._kind in ("double", "sum", "shrink") and self._options.get("joined") != "0"
+
+    def warm_up(self) -> None:
+        pass
+
+    def prepare(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> Run:  # noqa: ARG002
+        compute = _KINDS[self._kind]
+
+        def run(arrays: Arrays) -> Arrays:
+            x = arrays["x"]
+            firsts = x.reshape(len(x), -1)[:, :1].ravel().tolist() if x.ndim and x.size else []
+            if gate := self._options.get("gate"):
+                while not os.path.exists(gate):
+                    time.sleep(POLL_S)
+            if log := self._options.get("log"):
+                with open(log, "a") as file:
+                    file.write(f"{os.getpid()} {' '.join(f'{first:g}' for first in firsts)}\n")
+            if pause := self._options.get("sleep"):
+                time.sleep(float(pause))
+            for first in firsts:
+                if isinstance(first, float) and (fault := FAULTS.get(first)):
+                    fault()
+            self._runs += 1
+            return {"y": compute(x, self._runs)}
+
+        return run
+
+
+_KINDS: dict[str, Callable[[Any, int], Any]] = {
+    "double": lambda x, _: x * x.dtype.type(2),
+    "echo": lambda x, _: x,
+    "count": lambda x, runs: np.full(x.shape, runs - 1, np.int64),
+    "sum": lambda x, _: x - x.mean(axis=0, keepdims=True),
+    "shrink": lambda x, _: x[1:],
+}

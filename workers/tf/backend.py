@@ -1,0 +1,108 @@
+"""TensorFlow as a worker's backend: loads models of any format into Sessions, and prepares a lane's thread."""
+
+import ctypes
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workers.backend import CannotLoad, LoadFailed, Unfit
+from workers.tf.bare_graph import read_checkpoint, read_frozen_graph
+from workers.tf.errors import one_line, passes
+from workers.tf.files import Format, Source, format_at
+from workers.tf.graph import Reachable
+from workers.tf.keras_file import read_keras
+from workers.tf.library import check_devices, load_op_libraries, open_session, session_config, tf
+from workers.tf.model import Model
+from workers.tf.saved_model import read_saved_model
+from workers.tf.signature_defs import bind
+
+__all__ = ["Backend"]
+
+# Where `fenv_t` of glibc's `bits/fenv.h` has the register, and its bits: FTZ and DAZ of MXCSR, FZ of FPCR.
+_REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
+_ENVIRONMENT_BYTES = 32
+
+
+class Backend:
+    """A `workers.backend.Backend`: a Graph and a Session for each model."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """`settings`: "tensorflow", that section; "device", with its kind and count; "state", a folder or None.
+
+        Raises `Unfit` unless TensorFlow sees exactly the device's GPUs, `CannotLoad` for a library of ops that cannot
+        be loaded. Takes no memory of a GPU before the first `load`.
+        """
+        device = settings["device"]
+        self._gpus = device["count"] if device["kind"] == "gpu" else 0
+        self._tensorflow = settings["tensorflow"]
+        self._state: str | None = settings["state"]
+        check_devices(self._gpus)
+        load_op_libraries(self._tensorflow["op_libraries"])
+
+    def load(self, settings: Mapping[str, Any]) -> Model:
+        where = f"model {settings['name']}: {settings['path']}"
+        try:
+            return self._load(settings)
+        except Unfit:
+            raise
+        except (CannotLoad, LoadFailed) as error:
+            raise type(error)(f"{where}: {error}") from None
+        except Exception as error:  # of a foreign file TensorFlow and protobuf raise whatever they meet first
+            if passes(error):
+                raise LoadFailed(f"{where} cannot be loaded now: {one_line(error)}") from error
+            hint = ""
+            if "Op type not registered" in str(error):
+                hint = "; give the library that has this op in op_libraries of [tensorflow]"
+            raise CannotLoad(f"{where} cannot be loaded: {one_line(error)}{hint}") from error
+
+    def enter_lane(self) -> None:
+        """Subnormal numbers count as zero in this thread, as they do in the threads that TensorFlow makes.
+
+        Else an answer would depend on whose thread an op runs in.
+        """
+        register = _REGISTERS.get(platform.machine())
+        if register is None:
+            return
+        offset, bits = register
+        library = ctypes.CDLL("libm.so.6")
+        environment = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
+        library.fegetenv(environment)
+        ctypes.c_uint32.from_buffer(environment, offset).value |= bits
+        library.fesetenv(environment)
+
+    def _load(self, settings: Mapping[str, Any]) -> Model:
+        source = self._read(settings)
+        config = session_config(self._tensorflow, self._gpus, settings["xla"], settings["mixed_precision"])
+        session = open_session(config, self._gpus)
+        try:
+            with session.graph.as_default():
+                tf.compat.v1.train.import_meta_graph(source.meta_graph)
+                source.restore(session)
+                bound, left_out = bind(source, session.graph)
+            session.graph.finalize()
+            reachable = Reachable(source.meta_graph.graph_def)
+            return Model(settings, session, bound, left_out, reachable, source.notes)
+        except BaseException:
+            session.close()
+            raise
+
+    def _read(self, settings: Mapping[str, Any]) -> Source:
+        path = Path(settings["path"])
+        found = format_at(path)
+        if settings["tags"] and found is not Format.SAVED_MODEL:
+            raise CannotLoad(f"it is {found.value}: leave `tags` out; they choose among the graphs of a SavedModel")
+        declares = found in (Format.SAVED_MODEL, Format.KERAS)
+        if declares and (settings["inputs"] or settings["outputs"]):
+            raise CannotLoad(
+                f"it is {found.value}, which declares its tensors itself: leave `inputs` and `outputs` out"
+            )
+        match found:
+            case Format.SAVED_MODEL:
+                return read_saved_model(path, settings["tags"] or ())
+            case Format.FROZEN_GRAPH:
+                return read_frozen_graph(settings, path)
+            case Format.CHECKPOINT:
+                return read_checkpoint(settings, path)
+            case Format.KERAS:
+                return read_keras(path, self._state)

@@ -1,0 +1,159 @@
+"""What a run of a graph may do, judged by the types of the ops that it can reach.
+
+A wrong "it writes" costs a retry after a crash, a wrong "it does not" runs a job twice. Drawing random numbers is no
+state: a repeated run is as random as the first. Nor is what lives within one run (TensorArray, Stack,
+TemporaryVariable), nor are summaries and reads.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from workers.tf.library import custom_state_ops
+
+__all__ = [
+    "Reachable",
+    "blocks_its_thread",
+    "draws_random",
+    "fills_table",
+    "uses_references",
+    "writes_references",
+    "writes_state",
+]
+
+
+class Reachable:
+    """Walks a `GraphDef` back from tensors, over data and control inputs, into the bodies of functions.
+
+    A body counts as a whole: what writes state in it is there for its effect, not for its outputs, and runs
+    whether or not an output needs it. Both branches of a conditional count.
+    """
+
+    def __init__(self, graph_def: Any) -> None:
+        self._nodes = {node.name: node for node in graph_def.node}
+        self._functions = {function.signature.name: function for function in graph_def.library.function}
+
+    def ops(self, names: Iterable[str], fed: Iterable[str] = ()) -> frozenset[str]:
+        """The types of all ops that fetching the tensors `names` ("node:0") may run.
+
+        What only leads to tensors that are `fed` does not run.
+        """
+        nodes = [self._nodes[name] for name in self.nodes(names, fed) if name in self._nodes]
+        called = {function for node in nodes for function in _functions_named_by(node)}
+        return frozenset({node.op for node in nodes} | self._inside(called))
+
+    def nodes(self, names: Iterable[str], fed: Iterable[str] = ()) -> set[str]:
+        """The names of all nodes that they may run, those in functions apart."""
+        given = {name.removesuffix(":0") for name in fed}  # as inputs name them
+        pending = [_node_name(name) for name in names if name.removesuffix(":0") not in given]
+        seen = set(pending)
+        while pending:
+            node = self._nodes.get(pending.pop())
+            if node is None:
+                continue
+            inputs = {_node_name(name) for name in node.input if name not in given} - seen
+            seen |= inputs
+            pending.extend(inputs)
+        return seen
+
+    def _inside(self, names: Iterable[str]) -> set[str]:
+        ops: set[str] = set()
+        pending = [name for name in names if name in self._functions]
+        seen = set(pending)
+        while pending:
+            for node in self._functions[pending.pop()].node_def:
+                ops.add(node.op)
+                called = {name for name in _functions_named_by(node) if name in self._functions} - seen
+                seen |= called
+                pending.extend(called)
+        return ops
+
+
+_WRITES = re.compile(
+    "|".join(
+        (
+            # Variables: reference ones (Assign, ScatterAdd, ApplyAdam), then resources.
+            r"Assign\w*|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo",
+            r"Resource(Scatter\w+|StridedSliceAssign|CountUpTo)|DestroyResourceOp",
+            r"(Resource)?(Sparse)?Apply[A-Z]\w*",
+            # Into the buffer of their input, which may be a variable's or a caller's.
+            r"Inplace(Add|Sub|Update)",
+            # By the word-embedding ops of TensorFlow 1, and those of its linear models.
+            r"NegTrain|Skipgram|SdcaShrinkL1",
+            # What one run puts in and another takes out.
+            r"Queue(Enqueue|Dequeue|Close)\w*",
+            r"Barrier(InsertMany|TakeMany|Close)",
+            r"(Map|OrderedMap)?(Stage|Unstage|UnstageNoKey|Clear)|StageClear",
+            r"\w*Accumulator(ApplyGradient|TakeGradient|SetGlobalStep)",
+            r"Add(Many)?SparseToTensorsMap|TakeManySparseFromTensorsMap",
+            r"GetSessionHandle(V2)?|DeleteSessionTensor",
+            # Tables. Initialising one is not here: it gives the same table each time.
+            r"LookupTable(Insert|Import|Remove)\w*",
+            # Positions: of a reader, of an iterator over a dataset.
+            r"Reader(Read|Reset|Restore)\w*|RecordInput",
+            r"IteratorGetNext\w*|MultiDeviceIterator(GetNext\w*|Init)|MakeIterator|DeserializeIterator",
+            r"BoostedTrees(CenterBias|Create\w*|Deserialize\w*|Flush\w*|Update\w*)",
+            r"BoostedTreesQuantileStreamResource(AddSummaries|Deserialize|Flush)",
+            # Files, which outlive the process.
+            r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave|SaveDataset(V2)?",
+            r"(Experimental)?DatasetToTFRecord",
+        )
+    )
+)
+# Variables of TensorFlow 1 are written in the very buffer that a fetched array may be. That of a resource variable is
+# replaced as long as somebody holds it.
+_INPLACE = r"Inplace(Add|Sub|Update)"
+_REFERENCES = re.compile(rf"Variable(V2)?|{_INPLACE}")
+_WRITES_REFERENCES = re.compile(
+    r"Assign(Add|Sub)?|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo"
+    rf"|(Sparse)?Apply[A-Z]\w*|NegTrain|SdcaShrinkL1|{_INPLACE}"
+)
+_BLOCKS = re.compile(r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek")
+_FILLS = re.compile(r"InitializeTable(FromTextFile|FromDataset)?(V2)?|LookupTableImport(V2)?")
+_RANDOM = re.compile(
+    r"\w*(Random|Multinomial|TruncatedNormal|CandidateSampler|DistortedBoundingBox)\w*"
+    r"|Stateful(StandardNormal|Uniform)\w*|Rng\w+"
+)
+
+
+def writes_state(ops: Iterable[str]) -> bool:
+    """Whether an op among these types writes what a later run may read, or keeps or overwrites its input."""
+    return any(_WRITES.fullmatch(op) or op in custom_state_ops for op in ops)
+
+
+def uses_references(ops: Iterable[str]) -> bool:
+    """Whether an output may be a buffer that another run writes."""
+    return any(map(_REFERENCES.fullmatch, ops))
+
+
+def writes_references(ops: Iterable[str]) -> bool:
+    """Whether an op writes into a buffer that another run may have fetched."""
+    return any(map(_WRITES_REFERENCES.fullmatch, ops))
+
+
+def blocks_its_thread(ops: Iterable[str]) -> bool:
+    """Whether an op may wait, in the thread that runs it, for another op of the run."""
+    return any(map(_BLOCKS.fullmatch, ops))
+
+
+def draws_random(ops: Iterable[str]) -> bool:
+    return any(map(_RANDOM.fullmatch, ops))
+
+
+def fills_table(op: str) -> bool:
+    return _FILLS.fullmatch(op) is not None
+
+
+def _node_name(tensor: str) -> str:
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def _functions_named_by(node: Any) -> Iterator[str]:
+    """If and While name theirs in attributes; TensorFlow 1's own calls are ops of the function's name."""
+    yield node.op
+    for value in node.attr.values():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            yield value.func.name
+        elif kind == "list":
+            yield from (function.name for function in value.list.func)

@@ -1,0 +1,167 @@
+"""The only place that imports TensorFlow, and what a process has once of it: devices, options, libraries of ops."""
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from pool.wire.exits import Exit
+from workers.backend import CannotLoad, Unfit
+
+__all__ = [
+    "CallableOptions",
+    "MetaGraphDef",
+    "SavedModelLoader",
+    "SignatureDef",
+    "TensorInfo",
+    "TypeSpecProto",
+    "check_devices",
+    "custom_state_ops",
+    "load_op_libraries",
+    "open_session",
+    "session_config",
+    "tf",
+]
+
+# No log level silences these: two shared objects print them before their logging begins.
+_CHATTER = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
+    rb"|[IW]0000 .* (port|cudart_stub|cpu_feature_guard|computation_placer)\.cc:"
+    rb"|E0000 .* Unable to register cu(FFT|DNN|BLAS) factory"
+    rb"|To enable the following instructions: "
+)
+# Without it XLA leaves alone what runs on the CPU. It does nothing where no Session asks for XLA.
+_XLA_ON_CPU = "--tf_xla_cpu_global_jit"
+
+
+# Of a CPU worker whose TensorFlow could use GPUs.
+_NO_GPU = re.compile(rb".* failed call to cuInit: ")
+
+
+@contextmanager
+def _without(chatter: re.Pattern[bytes]) -> Iterator[None]:
+    """Takes these lines out of what C++ prints meanwhile."""
+    kept, caught = os.dup(2), os.memfd_create("import")
+    os.dup2(caught, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        with open(caught, "rb") as file:
+            file.seek(0)
+            if said := b"".join(line for line in file if not chatter.match(line)):
+                os.write(2, said)
+
+
+if _XLA_ON_CPU not in os.environ.get("TF_XLA_FLAGS", ""):
+    os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} {_XLA_ON_CPU}".strip()
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+try:
+    with _without(_CHATTER), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what its own modules use that others deprecate
+        import tensorflow as tf
+
+        # TensorFlow has no public name for these.
+        from tensorflow.core.framework.op_def_pb2 import OpList
+        from tensorflow.core.protobuf.config_pb2 import CallableOptions
+        from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
+        from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+        from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
+        from tensorflow.python.client.pywrap_tf_session import TF_GetAllOpList, TF_GetBuffer
+        from tensorflow.python.saved_model.loader_impl import SavedModelLoader
+except Exception as error:
+    text = f"TensorFlow cannot be imported: {type(error).__name__}: {error}; pip install 'tf-worker-pool[worker]'"
+    raise Unfit(Exit.BACKEND_MISSING, " ".join(text.split())) from error
+
+# The loader and Session are TensorFlow 1's on purpose, and a user of the pool cannot do anything about it.
+tf.get_logger().addFilter(lambda record: "is deprecated and will be removed" not in str(record.msg))
+logging.getLogger("absl").addFilter(lambda record: "is deprecated and will be removed" not in str(record.msg))
+
+custom_state_ops: set[str] = set()
+"""Ops of `op_libraries` that say that they have state: nobody has judged what they do with it."""
+
+
+def check_devices(gpus: int) -> None:
+    """Raises `Unfit` unless TensorFlow sees exactly so many GPUs."""
+    with nullcontext() if gpus else _without(_NO_GPU):
+        seen = len(tf.config.list_physical_devices("GPU"))
+    if seen == gpus:
+        return
+    if seen > gpus:
+        advice = "start workers with `pool start`, which gives each its own"
+    elif tf.test.is_built_with_cuda():
+        advice = (
+            "install CUDA's libraries, pip install 'tensorflow[and-cuda]', and NVIDIA's driver (nvidia-smi shows it)"
+        )
+    else:
+        advice = "this build of TensorFlow has no CUDA: pip install 'tensorflow[and-cuda]'"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    text = f"TensorFlow {tf.__version__} sees {seen} GPUs, but this worker should have {gpus}"
+    environment = f"CUDA_VISIBLE_DEVICES is {'not set' if visible is None else repr(visible)}"
+    raise Unfit(Exit.WRONG_DEVICES, f"{text}; {environment}; {advice}")
+
+
+def session_config(settings: Mapping[str, Any], gpus: int, xla: bool, mixed_precision: bool) -> Any:
+    """The ConfigProto of a Session. `settings`: the [tensorflow] section.
+
+    GPU options belong to the process: the first Session's win, so they are the same for all. So are the sizes of the
+    thread pools. Which GPU is used is the environment's business.
+    """
+    config = tf.compat.v1.ConfigProto(
+        allow_soft_placement=settings["allow_soft_placement"],
+        log_device_placement=settings["log_device_placement"],
+        intra_op_parallelism_threads=settings["intra_op_parallelism_threads"] or 0,
+        inter_op_parallelism_threads=settings["inter_op_parallelism_threads"] or 0,
+        device_count=settings["device_count"],
+    )
+    config.gpu_options.allow_growth = settings["allow_growth"]
+    config.gpu_options.per_process_gpu_memory_fraction = settings["per_process_gpu_memory_fraction"] or 0.0
+    if xla:
+        config.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
+    if mixed_precision:
+        # `auto_mixed_precision_cpu` makes TensorFlow 2.21 raise an IndexError of C++.
+        kind = "auto_mixed_precision" if gpus else "auto_mixed_precision_onednn_bfloat16"
+        setattr(config.graph_options.rewrite_options, kind, RewriterConfig.ON)
+    return config
+
+
+def open_session(config: Any, gpus: int) -> Any:
+    """A Session on an empty Graph of its own. Raises `Unfit` unless it has exactly `gpus` GPUs.
+
+    Its config may leave out some that TensorFlow sees, and models would run on the CPU in silence.
+    """
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    found = sum(device.device_type == "GPU" for device in session.list_devices())
+    if found != gpus:
+        session.close()
+        counts = dict(config.device_count)
+        why = f"device_count of [tensorflow] is {counts}: leave GPU out of it" if "GPU" in counts else "see the log"
+        text = f"a Session of this worker has {found} GPUs, but it should have {gpus}; {why}"
+        raise Unfit(Exit.WRONG_DEVICES, text)
+    return session
+
+
+def load_op_libraries(paths: Sequence[str]) -> None:
+    """Libraries of custom ops, for the life of the process. Raises `CannotLoad` for the first that is none."""
+    if not paths:
+        return
+    known = {op.name for op in _registered()}
+    for path in paths:
+        where = f"op_libraries of [tensorflow]: {path}"
+        if not Path(path).is_file():
+            raise CannotLoad(f"{where} is not a file; give a library (.so) built with this TensorFlow's headers")
+        try:
+            tf.load_op_library(path)
+        except (tf.errors.OpError, RuntimeError, OSError) as error:
+            why = " ".join(str(error).split())[:400]
+            raise CannotLoad(f"{where} cannot be loaded into TensorFlow {tf.__version__}: {why}") from error
+    custom_state_ops.update(op.name for op in _registered() if op.is_stateful and op.name not in known)
+
+
+def _registered() -> Any:
+    return OpList.FromString(TF_GetBuffer(TF_GetAllOpList())).op
