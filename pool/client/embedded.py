@@ -1,0 +1,90 @@
+"""A pool that lives as long as a block of Python."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pool.client.client import READY_S, Client
+from pool.errors import InvalidConfig, PoolUnreachable
+
+__all__ = ["EmbeddedPool", "start"]
+
+STOP_S = 45.0
+POLL_S = 0.02
+
+
+def start(config: str | os.PathLike[str] | None = None, *, timeout: float = READY_S) -> "EmbeddedPool":
+    """Starts a pool and waits until all of its models are served: `with start("config.toml") as pool:`.
+
+    `config`: None is the demo model. Raises `InvalidConfig`, and `PoolUnreachable` with the pool's last words.
+    """
+    return EmbeddedPool(config, timeout)
+
+
+class EmbeddedPool(Client):
+    """A `Client` of a pool of its own, which ends with the block, and with this process, however it ends."""
+
+    def __init__(self, config: str | os.PathLike[str] | None, timeout: float) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="pool-")
+        self._words = Path(self._folder.name) / "log"
+        endpoint = f"ipc://{self._folder.name}/pool.sock"
+        self._tie, theirs = socket.socketpair()  # its end is this process's
+        command = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
+        if config is not None:
+            command += ["--config", os.path.abspath(config)]
+        environ: Mapping[str, str] = {**os.environ, "POOL_ENDPOINT": endpoint}
+        try:
+            with self._words.open("wb") as words:
+                self._process = subprocess.Popen(
+                    command,
+                    env=environ,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=words,
+                    stderr=words,
+                    start_new_session=True,  # Ctrl-C is for the caller
+                )
+        finally:
+            theirs.close()
+        try:
+            self._wait(endpoint, time.monotonic() + timeout)
+        except BaseException:
+            self._end()
+            raise
+
+    def _wait(self, endpoint: str, until: float) -> None:
+        while True:
+            if self._process.poll() is not None:
+                text = self._words.read_text(errors="replace").strip()
+                raise (InvalidConfig if self._process.returncode == 2 else PoolUnreachable)(text[-4000:])
+            try:
+                super().__init__(endpoint)
+                break
+            except PoolUnreachable:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(POLL_S)
+        self.wait_ready(max(0.0, until - time.monotonic()))
+
+    def close(self) -> None:
+        """Ends the pool: running jobs finish first."""
+        if hasattr(self, "_connection"):
+            super().close()
+        self._end()
+
+    def _end(self) -> None:
+        self._tie.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+    def __enter__(self) -> "EmbeddedPool":
+        return self

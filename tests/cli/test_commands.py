@@ -1,0 +1,238 @@
+"""The commands against a client without a pool: what they print, and their exit statuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pool
+from cli.fakes import MODEL, STATUS, FakeClient, Result, Shell
+from pool.cli.screen import size, span
+from pool.errors import InvalidConfig, PoolUnreachable
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    """In an empty folder, 80 columns wide, on a machine whose GPUs are out of sight."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("POOL_ENDPOINT", f"ipc://{tmp_path}/pool.sock")
+    return Shell(capsys, monkeypatch.setattr)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    fake = FakeClient()
+    monkeypatch.setattr(pool, "Client", lambda _: fake, raising=False)
+    return fake
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
+    shell("--help")
+    names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
+    assert " ".join(names) == "start stop status models submit check logs wait health systemd help"
+    for name in names:
+        shell(name, "--help")
+        assert max(map(len, shell.out.splitlines())) <= 80
+
+
+def test_the_command_imports_nothing_heavy() -> None:
+    code = "import sys, pool.cli; print({'numpy', 'zmq', 'pydantic', 'tensorflow'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (PoolUnreachable("no pool at ipc:///x"), 1, "pool: no pool at ipc:///x\n"),
+        (InvalidConfig("c.toml:1: a\nc.toml:2: b\x1b"), 2, "pool: c.toml:1: a\nc.toml:2: b\\x1b\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+        (ValueError("odd"), 1, "pool: ValueError: odd (`python -X dev -m pool` shows where)\n"),
+    ],
+)
+def test_a_failure_is_a_line(shell: Shell, client: FakeClient, error: BaseException, status: int, told: str) -> None:
+    client.error = error
+    assert shell("health", status=status) == told
+    assert shell.out == ""
+
+
+def test_a_usage_error_has_status_2(shell: Shell) -> None:
+    assert "Missing argument 'MODEL'" in shell("submit", status=2)
+    assert "missing.toml" in shell("start", "--config", "missing.toml", status=2)
+
+
+def test_a_reader_that_leaves_is_no_failure_to_tell() -> None:
+    command = f"{sys.executable} -m pool help python | head -c 1"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stderr == ""
+
+
+@pytest.mark.usefixtures("client")
+def test_status_on_80_columns(shell: Shell) -> None:
+    shell("status")
+    assert max(map(len, shell.out.splitlines())) <= 80
+    assert "…)" in shell.out  # of the uuid; nothing else is cut
+    assert "\x1b" not in shell.out
+    assert "pool DEGRADED, up 5 min, pid 4321, release 0.2.0\n" in shell.out
+    assert "16 of 10,000 jobs, 3 MiB of 2 GiB, 1 client\n" in shell.out
+    assert ["digits", "READY", "12", "4", "1,234,567", "2", "5,123", "0.8", "ms", "1.5", "s"] in lines(shell.out)
+    told = " ".join(shell.out.split())
+    assert "Slot 1 is FATAL: 6 deaths within 60 s, the last one by SIGKILL (out of memory?)" in told
+    assert "Slot 1 cannot load broken: no such file \\x1b[31m" in told
+    assert "Jobs of digits failed: 2 ModelFailed" in told
+    assert json.loads(shell("status", "--json")) == STATUS
+
+
+@pytest.mark.usefixtures("client")
+def test_watch_shows_it_again_until_ctrl_c(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = iter([None, KeyboardInterrupt()])
+
+    def pause(_: float) -> None:
+        if error := next(pauses):
+            raise error
+
+    monkeypatch.setattr("time.sleep", pause)
+    shell("status", "--watch", "--json", status=130)
+    assert len(shell.out.splitlines()) == 2
+
+
+@pytest.mark.usefixtures("client")
+def test_models(shell: Shell) -> None:
+    assert ["serving_default", "in", "pixels", "float32", "[?,", "64]"] in lines(shell("models"))
+    assert ["out", "classes", "string", "of", "any", "shape"] in lines(shell.out)
+    assert "odd cannot be served: no inputs" in shell.out
+    assert json.loads(shell("models", "--json")) == [MODEL]
+
+
+def test_numbers_have_units() -> None:
+    durations = {0.0: "0.0 ms", 0.0123: "12 ms", 0.9996: "1.0 s", 59.9: "60 s", 7300: "2 h", 1e6: "12 days", None: "–"}
+    assert {seconds: span(seconds) for seconds in durations} == durations
+    sizes = {0: "0 bytes", 1023: "1,023 bytes", 1536: "1.5 KiB", 3 << 20: "3 MiB", 5 << 40: "5,120 GiB"}
+    assert {nbytes: size(nbytes) for nbytes in sizes} == sizes
+
+
+def test_submit_makes_a_row_a_batch_of_one(shell: Shell, client: FakeClient) -> None:
+    shell("submit", "digits", "--input", "pixels=[1, 2]", "--timeout", "5", "--output", "label")
+    options = {"signature": "serving_default", "outputs": ("label",), "timeout": 5.0}
+    assert client.jobs == [("digits", {"pixels": [[1, 2]]}, options)]
+    assert shell.out == "label int64 [1]: 7\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("content=import os", [b"import os"]),
+        ("import x=1", [b"import x=1"]),
+        ('["a", "b"]', ["a", "b"]),
+        ('{"a": 1}', [b'{"a": 1}']),
+        ("-", [b"piped"]),
+        ("@some.txt", [b"in a file"]),
+        ("content=@some.json", ["x"]),
+    ],
+)
+def test_texts(shell: Shell, client: FakeClient, tmp_path: Path, text: str, value: list[Any]) -> None:
+    (tmp_path / "some.txt").write_bytes(b"in a file")
+    (tmp_path / "some.json").write_text('["x"]')
+    shell("submit", "digits", "--signature", "text", "--input", text, stdin=b"piped")
+    assert client.jobs[0][1] == {"content": value}
+
+
+def test_arrays_come_from_npy(shell: Shell, client: FakeClient, tmp_path: Path) -> None:
+    np.save(tmp_path / "row.npy", np.ones(64, np.float32))
+    for value in ("@row.npy", "-"):
+        shell("submit", "digits", "--input", value, stdin=(tmp_path / "row.npy").read_bytes())
+        assert client.jobs[-1][1]["pixels"].shape == (1, 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("pixels=seven", "--input pixels: 'seven': is not JSON; the input takes float32 [?, 64]"),
+        ("pixel=[1]", "no input 'pixel'; did you mean 'pixels'?"),
+        ("@none.npy", "--input pixels: '@none.npy': No such file or directory"),
+        ("@pickled.npy", "allow_pickle=False"),
+        ("[[1], [1, 2]]", "inhomogeneous"),
+    ],
+)
+@pytest.mark.usefixtures("client")
+def test_a_value_that_cannot_be_is_a_usage_error(shell: Shell, text: str, told: str) -> None:
+    np.save("pickled.npy", np.array([{}]), allow_pickle=True)
+    assert told in shell("submit", "digits", "--input", text, status=2)
+
+
+def test_outputs_of_all_kinds_as_json(shell: Shell, client: FakeClient) -> None:
+    client.result = Result(
+        floats=np.array([[0.1, np.nan]], np.float32), texts=np.array([b"a", b"\xff"], object), flag=np.array(True)
+    )
+    answer = json.loads(shell("submit", "digits", "--input", "[1]", "--json"))
+    assert answer["outputs"]["floats"] == {"dtype": "float32", "shape": [1, 2], "values": [[0.1, "nan"]]}
+    assert answer["outputs"]["texts"]["values"] == ["a", {"b64": "/w=="}]
+    assert answer["outputs"]["flag"]["values"] is True
+    assert answer["device"] == "cpu:0"
+
+
+def test_a_long_output_is_shortened(shell: Shell, client: FakeClient) -> None:
+    client.result = Result(rows=np.zeros((100, 100), np.float32), text=np.array([b"\x1b[31m"], object))
+    shell("submit", "digits", "--input", "[1]")
+    assert shell.out.startswith("rows float32 [100, 100]:\n  [[0., 0.")
+    assert shell.out.endswith('text string [1]: "\\\\x1b[31m"\n')
+    assert len(shell.out.splitlines()) < 15
+
+
+def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
+    shell("check")
+    assert "configuration: none" in shell.out
+    assert ["1", "cpu:1", "CPU", "–", "digits"] in lines(shell.out)
+    (tmp_path / "config.toml").write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "x"\npath = "config.toml"\n')
+    record = json.loads(shell("check", "--json"))
+    assert record["config"] == str(tmp_path / "config.toml")
+    assert record["models"] == [{"name": "x", "path": str(tmp_path / "config.toml"), "slots": [0]}]
+
+
+def test_check_has_the_mistakes_of_a_configuration(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[pool]\nlane = 2\n[queue]\nmax_jobs = 0\n")
+    shell("check", "--config", "bad.toml", status=2)
+    assert shell.err.startswith("pool: bad.toml:2: ")
+    assert "did you mean lanes?" in shell.err
+    assert len(shell.err.splitlines()) == 2
+    assert shell("check", "--explain", "model.max_batch").startswith("model.max_batch = 32\n")
+
+
+@pytest.mark.usefixtures("client")
+def test_logs_are_all_that_is_kept_or_the_last(shell: Shell) -> None:
+    assert shell("logs").splitlines() == [f"line {number}" for number in range(1, 451)]
+    assert shell("logs", "-n", "2") == "line 449\nline 450\n"
+
+
+def test_health(shell: Shell, client: FakeClient) -> None:
+    assert shell("health") == "DEGRADED: 1 of 2 slots ready, 1 of 1 model served\n"
+    client.record = STATUS | {"models": [STATUS["models"][0] | {"state": "FAILED"}]}
+    assert shell("health", status=1).startswith("pool: not ready: DEGRADED: 1 of 2 slots ready, 0 of 1 model")
+
+
+def test_help_shows_a_page(shell: Shell) -> None:
+    shell("help")
+    pages = [line[2] for line in lines(shell.out) if line[:2] == ["pool", "help"]]
+    assert pages == ["contributing", "models", "python"]
+    assert shell("help", "models").startswith("# Models\n")
+    assert "did you mean models?" in shell("help", "model", status=2)
+
+
+def test_systemd_writes_a_unit_once(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    unit = shell("systemd", "print", "--user")
+    shell("systemd", "install", "--user")
+    path = tmp_path / "systemd" / "user" / "pool.service"
+    assert path.read_text() == unit
+    assert "systemctl --user enable --now pool.service" in shell.out
+    path.write_text("[Unit]\n")
+    assert "is another unit" in shell("systemd", "install", "--user", status=1)
+    shell("systemd", "print", status=2)

@@ -1,0 +1,54 @@
+"""The commands against a pool with the demo model, from its start to its end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.pools import StartPool
+
+READY = "READY: 1 of 1 slot ready, 1 of 1 model served\n"
+SEVEN = Path(__file__).parents[2] / "workers" / "demo" / "seven.json"
+
+
+def pool(endpoint: str, *argv: str, status: int = 0) -> str:
+    """What a command prints; of a failure, what it says."""
+    command, environ = [sys.executable, "-m", "pool", *argv], {**os.environ, "POOL_ENDPOINT": endpoint}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stderr if status else done.stdout
+
+
+@pytest.mark.tensorflow
+def test_from_start_to_stop(start_pool: StartPool) -> None:
+    running = start_pool('[pool]\ndevices = ["cpu"]\n', wait=False)
+    at = running.endpoint
+    assert pool(at, "wait", "--model", "digits", "--timeout", "90") == READY
+    assert pool(at, "health") == READY
+
+    record = json.loads(pool(at, "status", "--json"))
+    assert record["pool"]["pid"] == running.pid
+    assert record["slots"][0]["models"] == ["digits"]
+    assert ["0", "cpu:0"] in [line.split()[:2] for line in pool(at, "status").splitlines()]
+    assert "pixels" in pool(at, "models")
+
+    answer = json.loads(pool(at, "submit", "digits", "--input", f"pixels=@{SEVEN}", "--json"))
+    assert answer["outputs"]["label"]["values"] == [7]
+    assert "did you mean" in pool(at, "submit", "digit", "--input", "1", status=1)
+    assert "no input" in pool(at, "submit", "digits", "--input", "pixel=1", status=2)
+
+    assert "ready: 1 of 1" in pool(at, "logs")
+    assert len(pool(at, "logs", "-n", "1").splitlines()) == 1
+    assert "already running" in pool(at, "start", status=1)
+
+    pool(at, "stop")
+    assert running.process.wait(0) == 0
+    assert pool(at, "health", status=1).startswith("pool: ")
+
+
+@pytest.mark.parametrize("command", ["health", "status", "stop", "models"])
+def test_without_a_pool_a_command_says_so(tmp_path: Path, command: str) -> None:
+    assert len(pool(f"ipc://{tmp_path}/pool.sock", command, status=1).splitlines()) == 1

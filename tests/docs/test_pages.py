@@ -1,0 +1,106 @@
+"""Each block of code in README and the pages runs, or says why not. One pool with the demo model serves all of them."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pool.config import parse
+from support.pools import RunningPool
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "pool" / "docs").glob("*.md")))
+BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https:)([^)#]*)(?:#([^)]+))?\)")
+BY_CI = ("start", "test")  # `.ci/run` runs these
+
+
+class Block(NamedTuple):
+    where: str
+    note: str
+    language: str
+    text: str
+
+
+def blocks(*languages: str) -> list[Block]:
+    return [
+        Block(f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}", match["note"] or "", *match.group(2, 3))
+        for page in PAGES
+        for text in [page.read_text("utf-8")]
+        for match in BLOCK.finditer(text)
+        if match["language"] in languages
+    ]
+
+
+def run(*languages: str) -> pytest.MarkDecorator:
+    those = [block for block in blocks(*languages) if not block.note]
+    return pytest.mark.parametrize("block", those, ids=[block.where for block in those])
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    notes = [block.note for block in blocks("python", "sh", "toml") if block.note not in ("", *BY_CI)]
+    assert all(re.fullmatch(r"not run: \w+( \S+){2,}", note) for note in notes)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for path, heading in LINK.findall(page.read_text("utf-8")):
+            target = page.parent / path if path else page
+            assert target.exists(), path
+            assert not heading or f"## {heading}" in target.read_text("utf-8").lower()
+
+
+def test_files_that_are_named_are_there() -> None:
+    named = re.findall(r"`((?:pool|workers|tests)/[\w/.]+)`", "\n".join(page.read_text("utf-8") for page in PAGES))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
+    running = RunningPool(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n', {})
+    running.wait_for("ready:")
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as a reader may have it: a configuration, the demo model and its input."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "digits").symlink_to(ROOT / "workers" / "demo" / "digits")
+    (tmp_path / "workers").symlink_to(ROOT / "workers")
+    (tmp_path / "seven.json").symlink_to(ROOT / "workers" / "demo" / "seven.json")
+    (tmp_path / "config.toml").write_text('[[model]]\nname = "digits"\npath = "models/digits"\n')
+    return tmp_path
+
+
+@run("toml")
+def test_toml(block: Block, folder: Path) -> None:
+    for path in re.findall(r'^path = "(.*?)"', block.text, re.MULTILINE):
+        (folder / path).touch()
+    assert parse(tomllib.loads(block.text), block.where, folder).model
+
+
+@pytest.mark.tensorflow
+@run("python")
+def test_python(block: Block, folder: Path, served: RunningPool) -> None:
+    execute([sys.executable, "-c", block.text], folder, served)
+
+
+@pytest.mark.tensorflow
+@run("sh")
+def test_sh(block: Block, folder: Path, served: RunningPool) -> None:
+    pool = f'pool() {{ "{sys.executable}" -m pool "$@"; }}'
+    execute(["bash", "-euo", "pipefail", "-c", f"{pool}\n{block.text}"], folder, served)
+
+
+def execute(command: list[str], folder: Path, served: RunningPool) -> None:
+    environ = {**os.environ, "POOL_ENDPOINT": served.endpoint}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr

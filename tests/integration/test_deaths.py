@@ -1,0 +1,242 @@
+"""The crash matrix: each fault at each moment, and what everybody else sees of it. Stub models alone."""
+
+import os
+import signal
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client, errors
+from support.pools import RunningPool, StartPool, until
+
+FAIL, KILL, HANG, HANG_WITH_GIL, NO_MEMORY, EXIT, UNFIT, BUG = (-float(n) for n in range(1, 9))
+
+TWO = """
+[pool]
+devices = ["cpu", "cpu"]
+lanes = 2
+[health]
+hung_after = "2s"
+[restart]
+intensity = 50
+[[model]]
+name = "double"
+path = "stub:double?log={folder}/ledger&gate={folder}/gate"
+batching = "{batching}"
+max_batch = 64
+[[model]]
+name = "count"
+path = "stub:count?log={folder}/counts&gate={folder}/gate"
+"""
+
+
+def row(value: float) -> dict[str, Any]:
+    return {"x": np.full((1, 1), value, np.float32)}
+
+
+def value(future: "Future[Any]") -> Any:
+    """What a future ends in: a number, or the error's class."""
+    try:
+        return future.result(60)["y"].item()
+    except errors.PoolError as error:
+        return type(error)
+
+
+def is_there(endpoint: str) -> bool:
+    try:
+        Client(endpoint).close()
+    except errors.PoolUnreachable:
+        return False
+    return True
+
+
+def start(start_pool: StartPool, folder: Path, batching: str = "on") -> RunningPool:
+    return start_pool(TWO.format(folder=folder, batching=batching))
+
+
+@pytest.mark.parametrize("batching", ["on", "off"])
+@pytest.mark.parametrize(
+    ("fault", "ends_in"),
+    [
+        (FAIL, errors.ModelFailed),
+        (BUG, errors.ModelFailed),
+        (NO_MEMORY, errors.OutOfMemory),
+        (KILL, errors.Quarantined),
+        (EXIT, errors.Quarantined),
+        (UNFIT, errors.Quarantined),
+    ],
+)
+def test_a_fault_is_the_guilty_job_s_alone(
+    start_pool: StartPool, tmp_path: Path, fault: float, ends_in: type[Exception], batching: str
+) -> None:
+    """Sixty jobs wait at a gate with one guilty job among them: 59 answers, one error."""
+    pool = start(start_pool, tmp_path, batching)
+    with Client(pool.endpoint) as client:
+        futures = [client.submit("double", row(fault if n == 30 else n + 1.0)) for n in range(60)]
+        until(lambda: client.status()["models"][0]["running"], "a batch at the gate")
+        (tmp_path / "gate").touch()
+        found = [value(future) for future in futures]
+        assert found == [ends_in if n == 30 else 2.0 * (n + 1) for n in range(60)]
+        status = client.status()
+        if ends_in is not errors.Quarantined:  # after a death its batch runs one by one
+            assert (status["models"][0]["joined"] > 0) == (batching == "on"), "the premise: jobs shared runs"
+        assert status["queue"]["jobs"] == 0
+        until(lambda: client.status()["pool"]["state"] == "READY", "both slots to come back")
+    if ends_in is errors.Quarantined:
+        (kept,) = (pool.folder / "state" / "pool" / "quarantine").glob("*.npz")
+        with np.load(kept) as arrays:
+            assert arrays["x"].tolist() == [[fault]]
+        assert f"inputs are kept in {kept}" in str(futures[30].exception())
+
+
+@pytest.mark.parametrize("fault", [HANG, HANG_WITH_GIL])
+def test_a_hung_batch_is_ended_with_its_stacks_in_the_log(start_pool: StartPool, tmp_path: Path, fault: float) -> None:
+    pool = start(start_pool, tmp_path)
+    (tmp_path / "gate").touch()
+    with Client(pool.endpoint) as client:
+        futures = [client.submit("double", row(fault if n == 3 else n + 1.0), timeout=60) for n in range(10)]
+        assert [value(future) for future in futures] == [
+            errors.Quarantined if n == 3 else 2.0 * (n + 1) for n in range(10)
+        ]
+    log = pool.log.read_text()
+    assert "it hangs: a batch of 'double' has run for" in log
+    if fault == HANG:
+        assert "_hang" in log, "the stacks name the function"
+
+
+def test_a_killed_worker_s_jobs_run_again_on_another(start_pool: StartPool, tmp_path: Path) -> None:
+    """Each job is answered once and rightly; a ledger that the models write shows that none was left out."""
+    pool = start(start_pool, tmp_path)
+    with Client(pool.endpoint) as client:
+        futures = [client.submit("double", row(n + 1.0)) for n in range(300)]
+        busy = until(lambda: [s for s in client.status()["slots"] if "runs" in s["doing"]], "batches at the gate")
+        os.kill(busy[0]["pid"], signal.SIGKILL)
+        (tmp_path / "gate").touch()
+        assert [value(future) for future in futures] == [2.0 * (n + 1) for n in range(300)]
+        assert client.status()["deaths"]
+    ran = [float(each) for line in (tmp_path / "ledger").read_text().splitlines() for each in line.split()[1:]]
+    assert {*ran} >= {n + 1.0 for n in range(300)}
+
+
+def test_a_stateful_job_is_never_run_twice(start_pool: StartPool, tmp_path: Path) -> None:
+    pool = start(start_pool, tmp_path)
+    with Client(pool.endpoint) as client:
+        futures = [client.submit("count", row(n + 1.0)) for n in range(20)]
+        (busy,) = until(lambda: [s for s in client.status()["slots"] if "runs" in s["doing"]], "a run at the gate")
+        os.kill(busy["pid"], signal.SIGKILL)
+        (tmp_path / "gate").touch()
+        found = [value(future) for future in futures]
+        lost = futures[0].exception()
+    assert isinstance(lost, errors.WorkerLost)
+    assert not lost.retryable
+    assert found[1:] == [*range(19)], "the others ran in order, one after the other, on one worker"
+    rows = [line.split() for line in (tmp_path / "counts").read_text().splitlines()]
+    assert sorted(float(each[1]) for each in rows) == [n + 1.0 for n in range(1, 20)]
+    assert len({each[0] for each in rows}) == 1
+
+
+def test_a_frozen_worker_is_killed_and_its_jobs_run_on_another(start_pool: StartPool, tmp_path: Path) -> None:
+    pool = start(start_pool, tmp_path, batching="off")
+    (tmp_path / "gate").touch()
+    with Client(pool.endpoint) as client:
+        os.kill(pool.workers()[0], signal.SIGSTOP)
+        futures = [client.submit("double", row(n + 1.0)) for n in range(20)]
+        assert [value(future) for future in futures] == [2.0 * (n + 1) for n in range(20)]
+        assert any("it hangs" in death for death in client.status()["deaths"]), "the premise: it had got some"
+
+
+@pytest.mark.parametrize("load", ["fail", "kill", "exit", "later"])
+def test_a_model_that_cannot_load_leaves_the_others(start_pool: StartPool, load: str) -> None:
+    config = f"""
+    [pool]
+    devices = ["cpu", "cpu"]
+    [restart]
+    intensity = 1
+    [[model]]
+    name = "good"
+    path = "stub:double"
+    devices = ["cpu"]
+    [[model]]
+    name = "bad"
+    path = "stub:double?load={load}"
+    """
+    pool = start_pool(config, wait=False)
+    if load in ("fail", "later"):
+        pool.wait_for("ready:")
+        with Client(pool.endpoint) as client:
+            assert client.run("good", row(1.0))["y"].item() == 2.0
+            with pytest.raises(errors.ModelFailed, match="bad"):
+                client.run("bad", row(1.0), timeout=20)
+    else:  # such a model takes its worker with it: the slot is given up, and says why
+        pool.wait_for("slot 1 is FATAL")
+        pool.wait_for("slot 0 is FATAL")
+        with Client(pool.endpoint) as client, pytest.raises(errors.ModelFailed):
+            client.run("good", row(1.0), timeout=20)
+
+
+def test_a_load_that_hangs_is_ended_by_its_budget(start_pool: StartPool) -> None:
+    config = """
+    [pool]
+    devices = ["cpu"]
+    [health]
+    load_timeout = "500ms"
+    [restart]
+    intensity = 0
+    [[model]]
+    name = "bad"
+    path = "stub:double?load=hang"
+    """
+    pool = start_pool(config, wait=False)
+    pool.wait_for("slot 0 is FATAL")
+    assert "load of bad" in pool.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, number: int) -> None:
+    pool = start(start_pool, tmp_path)
+    workers = pool.workers()
+    with Client(pool.endpoint) as client:
+        futures = [client.submit("count", row(n + 1.0)) for n in range(5)]
+        until(lambda: client.status()["models"][1]["running"], "a run at the gate")
+        pool.process.send_signal(number)
+        pool.wait_for("stopping")
+        (tmp_path / "gate").touch()
+        assert value(futures[0]) == 0
+        assert {value(future) for future in futures[1:]} == {errors.PoolUnreachable}
+        assert pool.process.wait(30) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert [each.name for each in pool.folder.iterdir() if "pool.sock" in each.name] == []
+
+
+def test_sigkill_of_the_pool_leaves_no_worker_and_no_future(start_pool: StartPool, tmp_path: Path) -> None:
+    pool = start(start_pool, tmp_path)
+    workers = pool.workers()
+    client = Client(pool.endpoint)
+    futures = [client.submit("double", row(n + 1.0)) for n in range(100)]
+    until(lambda: client.status()["models"][0]["running"], "a batch at the gate")
+    pool.kill()
+    assert {value(future) for future in futures} == {errors.PoolUnreachable}
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the workers' end", 5)
+    client.close()
+
+
+def test_a_second_pool_at_the_endpoint_is_refused_and_a_killed_one_s_is_taken_over(
+    start_pool: StartPool, tmp_path: Path
+) -> None:
+    pool = start(start_pool, tmp_path)
+    (tmp_path / "gate").touch()
+    second = start_pool(TWO.format(folder=tmp_path, batching="on"), wait=False, folder=pool.folder)
+    assert second.process.wait(30) == 1
+    assert f"a pool is already running at {pool.endpoint} (pid {pool.pid})" in pool.log.read_text()
+    with Client(pool.endpoint) as client:
+        assert client.run("double", row(1.0))["y"].item() == 2.0
+    pool.kill()
+    third = start_pool(TWO.format(folder=tmp_path, batching="on"), wait=False, folder=pool.folder)
+    until(lambda: is_there(pool.endpoint), "the third pool")
+    with Client(pool.endpoint) as client:
+        client.wait_ready(30)
+        assert client.status()["pool"]["pid"] == third.pid
+        assert client.run("double", row(1.0))["y"].item() == 2.0

@@ -1,0 +1,263 @@
+"""Clients that say what no client says: it costs them their link, and nobody else anything."""
+
+import contextlib
+import fcntl
+import os
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from pool.wire.bodies import HEAD, Kind, join
+from pool.wire.link import SEALS
+from support.pools import RunningPool, StartPool, until
+from support.raw import RawClient, RawSocket
+
+X = np.ones((1, 1), np.float32)
+
+
+@pytest.fixture
+def raw(stub_pool: RunningPool) -> Iterator[RawClient]:
+    client = RawClient(stub_pool.endpoint)
+    yield client
+    client.close()
+
+
+def serves(pool: RunningPool) -> bool:
+    client = RawClient(pool.endpoint)
+    client.send(client.job(1, "double", x=X * 21))
+    found = client.ends(1)
+    client.close()
+    return bool(found[1]["y"].tolist() == [[42.0]])
+
+
+def is_cut_off(client: RawClient) -> bool:
+    return until(lambda: client.link.receive() is None, "the end of the link", 10)
+
+
+def memory(size: int = 1 << 20, seals: int = SEALS) -> int:
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+HEADS = {
+    "half a head": b"\x02" * 20,
+    "a body that is longer than its frame": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 1000, 1, 1.0, 0.0),
+    "a spec beyond bounds": HEAD.pack(Kind.JOB, 0, 0, 0, 1 << 30, 0, 1, 1.0, 0.0),
+    "NaN seconds": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, float("nan"), 0.0),
+    "a worker's word": HEAD.pack(Kind.DONE, 0, 0, 0, 0, 0, 1, 0.0, 0.0),
+    "an unknown kind": HEAD.pack(99, 0, 0, 0, 0, 0, 1, 0.0, 0.0),
+    "a question that is none": HEAD.pack(Kind.ASK, 0, 0, 0, 0, 1, 1, 1.0, 0.0) + b"\xc1",
+}
+
+
+@pytest.mark.parametrize("frame", HEADS.values(), ids=HEADS.keys())
+def test_bytes_that_no_client_sends_cost_the_link(stub_pool: RunningPool, raw: RawClient, frame: bytes) -> None:
+    raw.send(frame)
+    assert is_cut_off(raw)
+    assert serves(stub_pool)
+
+
+def test_a_number_that_is_in_use_and_several_frames_cost_the_link(stub_pool: RunningPool) -> None:
+    for frames in ([b"", b"x"], []):
+        client = RawClient(stub_pool.endpoint)
+        if frames:
+            client.send(*frames)
+        else:
+            job = client.job(7, "double", x=X)
+            client.send(job + job)
+        assert is_cut_off(client)
+        client.close()
+    assert serves(stub_pool)
+
+
+def test_a_spec_that_cannot_be_is_the_job_s_error(stub_pool: RunningPool, raw: RawClient) -> None:
+    spec = b"\x91\xc0"
+    raw.send(HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), 0, 1, 1.0, 0.0) + spec)
+    job = raw.job(2, "double", x=X)
+    raw.send(job[:8] + (len(X.tobytes())).to_bytes(4, "little") + job[12:][: len(job) - 12 - 60])
+    assert raw.ends(2) == {1: "InvalidInput", 2: "InvalidInput"}
+    assert serves(stub_pool)
+
+
+def test_a_region_that_is_not_the_client_s_is_refused(stub_pool: RunningPool, raw: RawClient) -> None:
+    lent, other = memory(), RawClient(stub_pool.endpoint)
+    raw.link.send({"arena": 11, "bytes": 1 << 20}, lent)
+    big = np.ones((1, 1), np.float32)
+    cases = {
+        1: (12, 0, 64, 0, 0),  # never lent
+        2: (11, 1 << 20, 64, 0, 0),  # past its end
+        3: (11, 32, 64, 0, 0),  # not aligned
+        4: (11, 0, 64, 0, 64),  # the room over the input
+        5: (11, 0, 64, 1 << 20, 64),  # room past its end
+        6: (11, 0, 128, 0, 0),  # another length than its tensors
+    }
+    for number, part in cases.items():
+        raw.send(raw.shared_job(number, "double", part, x=big))
+    other.send(other.shared_job(1, "double", (11, 0, 64, 64, 0), x=big))  # another client's
+    assert raw.ends(len(cases)) == dict.fromkeys(cases, "InvalidInput")
+    assert other.ends(1) == {1: "InvalidInput"}
+    raw.send(raw.shared_job(9, "double", (11, 0, 64, 64, 64), x=big))
+    assert raw.ends(1)[9]["y"].tolist() == [[0.0]]
+    other.close()
+    os.close(lent)
+
+
+@pytest.mark.parametrize("case", ["unsealed", "no memory", "twice", "without", "junk"])
+def test_what_cannot_be_lent_costs_the_link(stub_pool: RunningPool, raw: RawClient, case: str) -> None:
+    descriptors = {"unsealed": memory(seals=0), "twice": memory(), "no memory": os.open("/dev/null", os.O_RDONLY)}
+    if case == "junk":
+        raw.link.socket.send(b"\xc1 junk")
+    elif case == "without":
+        raw.link.send({"arena": 1, "bytes": 1})
+    else:
+        for _ in range(1 + (case == "twice")):
+            raw.link.send({"arena": 1, "bytes": 1 << 20}, descriptors[case])
+    assert is_cut_off(raw)
+    assert serves(stub_pool)
+    for descriptor in descriptors.values():
+        os.close(descriptor)
+
+
+def test_who_has_not_joined_hears_that_it_is_gone(stub_pool: RunningPool) -> None:
+    with zmq.Context() as context:
+        for first in (b"", b"junk", join(b"0" * 16), HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0)):
+            stranger = RawSocket(stub_pool.endpoint, b"0" * 16, context)
+            stranger.zmq.send(first)
+            assert [body.kind for body in stranger.receive()] == [Kind.GONE]
+            stranger.zmq.close()
+    assert serves(stub_pool)
+
+
+def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(stub_pool: RunningPool) -> None:
+    for _ in range(20):
+        client = RawClient(stub_pool.endpoint)
+        lent = memory()
+        client.link.send({"arena": 5, "bytes": 1 << 20}, lent)
+        os.close(lent)
+        client.send(b"".join(client.job(number, "double", x=X) for number in range(100)))
+        client.send(client.shared_job(100, "double", (5, 0, 64, 64, 64), x=X))
+        client.link.close()  # while its letters are on the way
+        client.send(client.job(101, "double", x=X))
+        client.socket.zmq.close()
+        client.context.term()
+    watcher = RawClient(stub_pool.endpoint)
+    status = until(lambda: (s := watcher.ask("status"))["queue"]["jobs"] == 0 and s["clients"] == 1 and s, "no jobs")
+    assert status["queue"]["bytes"] == 0
+    maps = [Path(f"/proc/{slot['pid']}/maps").read_text().count("memfd:test") for slot in status["slots"]]
+    assert maps == [0, 0]
+    watcher.close()
+
+
+def test_links_that_come_and_go_at_once(stub_pool: RunningPool) -> None:
+    path = stub_pool.endpoint.removeprefix("ipc://") + ".link"
+    before = len(os.listdir(f"/proc/{stub_pool.pid}/fd"))
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+            link.connect(path)
+    assert serves(stub_pool)
+    until(lambda: len(os.listdir(f"/proc/{stub_pool.pid}/fd")) <= before + 3, "their descriptors' end")
+
+
+def test_a_client_that_does_not_read_is_cut_off_at_a_bound(start_pool: StartPool) -> None:
+    pool = start_pool('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "echo"\npath = "stub:echo"\n')
+    client = RawClient(pool.endpoint)
+    block = np.zeros((1, 1 << 18), np.float32)  # 1 MiB
+    number = 0
+
+    def is_cut() -> bool:
+        nonlocal number
+        number += 1
+        with contextlib.suppress(zmq.Again):
+            client.socket.zmq.send(client.job(number, "echo", x=block), zmq.NOBLOCK)
+        try:
+            client.link.socket.setblocking(False)
+            return client.link.receive() is None
+        except BlockingIOError:
+            return False
+
+    until(is_cut, "the end of the link of who does not read")
+    assert "it does not read" in pool.log.read_text()
+    other = RawClient(pool.endpoint)
+    other.send(other.job(1, "echo", x=X))
+    assert other.ends(1)[1]["y"].tolist() == [[1.0]]
+    other.close()
+    client.close()
+
+
+@pytest.mark.fuzz
+def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool) -> None:
+    """Three minutes; `FUZZ_SEED` repeats a run, `FUZZ_SECONDS` makes it shorter."""
+    fuzz(stub_pool, float(os.environ.get("FUZZ_SECONDS", "180")))
+
+
+def test_mutated_traffic_for_a_moment(stub_pool: RunningPool) -> None:
+    fuzz(stub_pool, 3.0)
+
+
+def fuzz(pool: RunningPool, seconds: float) -> None:
+    import time
+
+    seed = os.environ.get("FUZZ_SEED") or hex(random.getrandbits(32))
+    print(f"FUZZ_SEED={seed}")
+    chance = random.Random(seed)
+    workers = pool.workers()
+    ends = time.monotonic() + seconds
+    rounds = 0
+    while time.monotonic() < ends:
+        rounds += 1
+        client = RawClient(pool.endpoint)
+        lent = memory()
+        for number in range(chance.randrange(1, 30)):
+            match chance.randrange(8):
+                case 0:
+                    with contextlib.suppress(OSError):  # it may be cut off already
+                        client.link.send({"arena": chance.randrange(3), "bytes": 1}, lent)
+                case 1:
+                    with contextlib.suppress(OSError):
+                        said = chance.choice(["arena", "drop", "x"])
+                        client.link.send({said: chance.choice([1, -1, None, "a", 2**62])})
+                case 2:
+                    client.socket.zmq.close()
+                    client.socket = RawSocket(pool.endpoint, client.welcome["token"], client.context)
+                case _:
+                    frame = bytearray(mutant(client, number, chance))
+                    for _ in range(chance.choice([0, 0, 1, 3])):
+                        frame[chance.randrange(len(frame))] = chance.randrange(256)
+                    with contextlib.suppress(zmq.ZMQError):
+                        client.socket.zmq.send(bytes(frame), zmq.NOBLOCK)
+            if chance.random() < 0.1:
+                break
+        os.close(lent)
+        client.close()
+        if rounds % 20 == 0:
+            assert serves(pool)
+    assert rounds > 20, "the premise: it was tried often"
+    assert serves(pool)
+    assert pool.workers() == workers, "no worker had to die for it"
+
+
+def mutant(client: RawClient, number: int, chance: random.Random) -> bytes:
+    model = chance.choice(["double", "plain", "text", "count", "none"])
+    x = np.array([[b"a", b"bc"]], object) if model == "text" else np.ones((chance.randrange(4), 1), np.float32)
+    match chance.randrange(6):
+        case 0:
+            return client.job(number, model, seconds=chance.choice([0.0, 1e-3, 10.0]), x=x)
+        case 1:
+            return b"".join(client.job(number + index, model, x=x) for index in range(3))
+        case 2:
+            part = (chance.randrange(3), *(chance.choice([0, 64, 1 << 20, 1 << 63]) for _ in range(4)))
+            return client.shared_job(number, model, part, x=X)
+        case 3:
+            return HEAD.pack(Kind.CANCEL, 0, 0, 0, 0, 0, number, 0.0, 0.0)
+        case 4:
+            return HEAD.pack(Kind.CLOSE, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+        case _:
+            data = b"\x92\xa6status\x80"
+            return HEAD.pack(Kind.ASK, 0, 0, 0, 0, len(data), number, 1.0, 0.0) + data

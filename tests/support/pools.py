@@ -1,0 +1,131 @@
+"""Pools in processes of their own, as users start them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool import Client
+
+__all__ = ["RunningPool", "StartPool", "until"]
+
+WAIT_S = 60.0
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
+    """Waits for a state, which is asked for; the first true answer."""
+    ends = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < ends, f"waited {seconds:g} s for: {what}"
+        time.sleep(0.01)
+    return found
+
+
+class RunningPool:
+    def __init__(self, folder: Path, config: str, environ: dict[str, str]) -> None:
+        self.endpoint = f"ipc://{folder}/pool.sock"
+        self.folder = folder
+        self.log = folder / "log"
+        path = folder / "config.toml"
+        path.write_text(config)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pool", "start", "--config", str(path)],
+                env={**os.environ, "POOL_ENDPOINT": self.endpoint, "XDG_STATE_HOME": str(folder / "state"), **environ},
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def workers(self) -> list[int]:
+        """Pids of the worker processes that are there now."""
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        return [int(child) for child in children]
+
+    def wait_for(self, text: str) -> None:
+        def is_there() -> bool:
+            assert self.process.poll() is None or text in self.log.read_text(), self.log.read_text()
+            return text in self.log.read_text()
+
+        try:
+            until(is_there, text)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log.read_text()}") from None
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+
+
+StartPool = Callable[..., RunningPool]
+
+
+@pytest.fixture
+def start_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartPool]:
+    """`start_pool(config, wait=True, **environ)`: ready when it returns."""
+    pools: list[RunningPool] = []
+
+    def start(config: str, wait: bool = True, folder: Path | None = None, **environ: str) -> RunningPool:
+        running = RunningPool(folder or tmp_path_factory.mktemp("pool"), config, environ)
+        pools.append(running)
+        if wait:
+            running.wait_for("ready:")
+        return running
+
+    yield start
+    for running in pools:
+        workers = running.workers()
+        running.kill()
+        until(lambda pids=workers: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers' end")
+
+
+STUB = """
+[pool]
+devices = ["cpu", "cpu"]
+[[model]]
+name = "double"
+path = "stub:double"
+batching = "on"
+[[model]]
+name = "plain"
+path = "stub:double"
+[[model]]
+name = "count"
+path = "stub:count"
+devices = ["cpu"]
+[[model]]
+name = "text"
+path = "stub:echo?dtype=string"
+"""
+
+
+@pytest.fixture(scope="module")
+def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
+    """One for all tests of a file: two CPU workers with stub models."""
+    running = RunningPool(tmp_path_factory.mktemp("pool"), STUB, {})
+    running.wait_for("ready:")
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def client(stub_pool: RunningPool) -> Iterator[Client]:
+    with Client(stub_pool.endpoint) as made:
+        yield made

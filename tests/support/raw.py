@@ -1,0 +1,85 @@
+"""A client that speaks the wire by hand, for what no correct client says, and for counting calls."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import zmq
+
+from pool.wire.bodies import HEAD, PART, SHARED, Body, Kind, bodies, failure_of, join, pack, unpack
+from pool.wire.link import Link
+from pool.wire.specs import job_spec, parse_answer
+from pool.wire.tensors import Layout, describe, encode
+
+__all__ = ["RawClient", "RawSocket"]
+
+
+class RawSocket:
+    def __init__(self, endpoint: str, token: bytes, context: "zmq.Context[Any]") -> None:
+        self.zmq = context.socket(zmq.DEALER)
+        self.zmq.setsockopt(zmq.RCVTIMEO, 10_000)
+        self.zmq.setsockopt(zmq.LINGER, 0)
+        self.zmq.setsockopt(zmq.RCVHWM, 4)
+        self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)
+        self.zmq.connect(endpoint)
+        self.zmq.send(join(token))
+
+    def receive(self) -> Iterator[Body]:
+        """The bodies of one message."""
+        for frame in self.zmq.recv_multipart():
+            yield from bodies(frame)
+
+
+class RawClient:
+    def __init__(self, endpoint: str) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(endpoint.removeprefix("ipc://") + ".link")
+        connection.settimeout(10)
+        self.link = Link(connection)
+        said = self.link.receive()
+        assert said is not None, "the pool refused"
+        self.welcome = said[0]
+        self.endpoint = endpoint
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.socket = RawSocket(endpoint, self.welcome["token"], self.context)
+
+    def job(self, number: int, model: str, *, seconds: float = 10.0, flags: int = 0, **arrays: Any) -> bytes:
+        named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
+        spec = job_spec(model, "", None, describe(named))
+        data = b"".join(encode([*named.values()]))
+        return HEAD.pack(Kind.JOB, flags, 0, 0, len(spec), len(data), number, seconds, 0.0) + spec + data
+
+    def shared_job(self, number: int, model: str, part: tuple[int, int, int, int, int], **arrays: Any) -> bytes:
+        named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
+        spec = job_spec(model, "", None, describe(named))
+        return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 10.0, 0.0) + spec + PART.pack(*part)
+
+    def send(self, *frames: bytes) -> None:
+        self.socket.zmq.send_multipart(frames)
+
+    def ends(self, count: int) -> dict[int, Any]:
+        """Of so many jobs: the outputs, or the error's name."""
+        found: dict[int, Any] = {}
+        while len(found) < count:
+            for body in self.socket.receive():
+                data = body.whole[len(body.whole) - (body.ends - body.begins) :]
+                if body.kind == Kind.ANSWER and not body.flags & SHARED:
+                    found[body.job] = Layout(parse_answer(body.spec)[3]).views(data, 0, len(data))
+                elif body.kind == Kind.ANSWER:
+                    found[body.job] = PART.unpack(data)
+                elif body.kind == Kind.FAILURE:
+                    found[body.job] = failure_of(data)[0]
+                elif body.kind == Kind.REPLY:
+                    found[body.job] = unpack(data)
+        return found
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        data = pack([name, arguments])
+        self.send(HEAD.pack(Kind.ASK, 0, 0, 0, 0, len(data), 1 << 40, 10.0, 0.0) + data)
+        return self.ends(1)[1 << 40]
+
+    def close(self) -> None:
+        self.socket.zmq.close()
+        self.context.term()
+        self.link.close()

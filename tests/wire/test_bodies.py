@@ -1,0 +1,206 @@
+"""Bodies, specs and tensors: exact both ways, and no bytes raise anything but `BadMessage`."""
+
+import math
+from contextlib import suppress
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pool.wire import specs
+from pool.wire.bodies import (
+    HEAD,
+    LETTER_BYTES,
+    Kind,
+    bodies,
+    failure,
+    failure_of,
+    letters,
+    pack,
+    seconds_of,
+    unpack,
+)
+from pool.wire.signatures import Signature, TensorInfo, signature_name
+from pool.wire.specs import BadMessage, Tensor, answer_spec, job_spec, parse_answer, parse_job
+from pool.wire.tensors import DTYPE_NAMES, DTYPES, Layout, describe, encode
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
+
+
+def body(spec: bytes = b"", data: bytes = b"", job: int = 1, **fields: Any) -> bytes:
+    seconds, more = fields.get("seconds", 1.0), fields.get("more", 0.0)
+    return HEAD.pack(Kind.JOB, 0, fields.get("priority", 0), 0, len(spec), len(data), job, seconds, more) + spec + data
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=200)), max_size=6))
+def test_bodies_in_a_frame_come_out_as_they_went_in(parts: list[tuple[bytes, bytes]]) -> None:
+    frame = b"".join(body(spec, data, number) for number, (spec, data) in enumerate(parts))
+    found = [*bodies(frame)]
+    assert [(each.spec, frame[each.begins : each.ends]) for each in found] == parts
+    assert b"".join(each.whole for each in found) == frame
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_bad_message(data: bytes) -> None:
+    for read in (lambda: [*bodies(data)], lambda: parse_job(data), lambda: parse_answer(data), lambda: unpack(data)):
+        with suppress(BadMessage):
+            read()
+
+
+JSONISH = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5) | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSONISH)
+def test_no_msgpack_raises_anything_but_bad_message(value: object) -> None:
+    data = pack(value)
+    for read in (parse_job, parse_answer, failure_of):
+        with suppress(BadMessage):
+            read(data)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ("m", "", None, [["x", "float32", [1]], ["x", "float32", [1]]]),
+        ("m", "", None, [["b", "float32", [1]], ["a", "float32", [1]]]),
+        ("m", "", None, [["x", "object", [1]]]),
+        ("m", "", None, [["x", "float32", [-1]]]),
+        ("m", "", None, [["x", "float32", [True]]]),
+        ("m", "", None, [["x", "float32", [1] * 33]]),
+        ("m", "", None, [["x", "float32", [1 << 45, 1 << 45]]]),
+        ("m", "", None, [["x" * 2000, "float32", [1]]]),
+        ("m" * 2000, "", None, []),
+        ("m", "", [], []),
+        ("m", "", ["y", "y"], []),
+        ("m", None, None, []),
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused(spec: object) -> None:
+    with pytest.raises(BadMessage):
+        parse_job(pack(spec))
+
+
+def test_a_spec_is_bounded() -> None:
+    tensors = [[f"{index:05}", "float32", [1]] for index in range(specs.MOST_TENSORS + 1)]
+    with pytest.raises(BadMessage):
+        parse_job(pack(("m", "", None, tensors)))
+    with pytest.raises(BadMessage):
+        parse_job(pack(("m", "x" * specs.MOST_SPEC_BYTES, None, [])))
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf])
+def test_seconds_that_are_no_time_are_refused(seconds: float) -> None:
+    with pytest.raises(BadMessage):
+        [*bodies(body(seconds=seconds))]
+    if seconds != math.inf:
+        with pytest.raises(ValueError, match="timeout"):
+            seconds_of(seconds)
+
+
+def array_of(name: str, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+    count = math.prod(shape)
+    if name == "string":
+        flat = np.empty(count, object)
+        flat[:] = [bytes([index % 256]) * (index % 5) + b"\0" for index in range(count)]
+        return flat.reshape(shape)
+    dtype = DTYPES[name]
+    if name == "bool":
+        return (np.arange(count) % 2).astype(bool).reshape(shape)
+    raw = np.random.default_rng(7).integers(0, 2 if dtype.itemsize == 1 else 255, count * dtype.itemsize, np.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+def same(one: "np.ndarray[Any, Any]", other: "np.ndarray[Any, Any]") -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (2, 3, 4)])
+def test_every_dtype_comes_back_bit_by_bit(name: str, shape: tuple[int, ...]) -> None:
+    arrays = {"a": array_of(name, shape), "b": array_of("string", (3,)), "c": np.arange(3.0)}
+    spec = job_spec("m", "s", ("y",), describe(arrays))
+    layout = Layout(parse_job(spec).tensors)
+    data = b"".join(encode([*arrays.values()]))
+    views = layout.views(b"??" + data, 2, 2 + len(data))
+    assert all(same(views[key], arrays[key]) for key in arrays)
+
+
+def test_all_dtypes_of_tensorflow_that_numpy_can_hold_are_there() -> None:
+    extended = {"bfloat16", "int4", "uint4", "int2", "uint2", "float8_e5m2", "float8_e4m3fn", "float4_e2m1fn"}
+    assert extended <= set(DTYPES)
+    assert DTYPE_NAMES[np.dtype(ml_dtypes.bfloat16)] == "bfloat16"
+    with pytest.raises(KeyError):
+        describe({"x": np.zeros(2, ">f4")})
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), st.binary(max_size=12))
+def test_ends_of_strings_are_believed_only_if_they_can_be(ends: list[int], texts: bytes) -> None:
+    layout = Layout([Tensor("x", "string", (3,), 24)])
+    data = np.array(ends, np.uint64).tobytes().ljust(64, b"\0") + texts
+    try:
+        strings = layout.views(data, 0, len(data))["x"].tolist()
+    except BadMessage:
+        return
+    assert b"".join(strings) == texts
+
+
+def test_data_of_another_length_is_refused() -> None:
+    layout = Layout([Tensor("x", "float32", (4,), 16)])
+    for length in (0, 16, 63, 65):
+        with pytest.raises(BadMessage):
+            layout.views(bytes(length), 0, length)
+
+
+@given(st.lists(st.integers(1, LETTER_BYTES * 2), max_size=12))
+def test_letters_keep_all_bodies_in_order(sizes: list[int]) -> None:
+    waiting = [bytes([index]) * size for index, size in enumerate(sizes)]
+    made = [*letters(waiting)]
+    assert b"".join(made) == b"".join(waiting)
+    assert all(len(letter) <= LETTER_BYTES or letter in waiting for letter in made)
+
+
+def test_texts_travel_whatever_they_hold() -> None:
+    assert failure_of(failure(7, "ModelFailed", "\udcff and é")[HEAD.size :]) == ("ModelFailed", "\\udcff and é")
+
+
+def test_an_answer_says_where_it_comes_from() -> None:
+    spec = answer_spec(3, "gpu:0", "7", (("y", "float32", (2,)),))
+    assert parse_answer(spec) == (3, "gpu:0", "7", (Tensor("y", "float32", (2,), 8),))
+
+
+SIGNATURE = Signature(
+    {"x": TensorInfo("float32", (-1, 64)), "k": TensorInfo("int32", ())},
+    {"y": TensorInfo("float32", None)},
+    frozenset({"k"}),
+)
+
+
+def test_a_signature_says_what_is_wrong_and_what_would_be_right() -> None:
+    def why(outputs: tuple[str, ...] | None = None, **shapes: tuple[int, ...]) -> str:
+        return SIGNATURE.mismatch([Tensor(name, "float32", shape, 0) for name, shape in shapes.items()], outputs)
+
+    assert why(x=(2, 64)) == ""
+    assert why(x=(64,)) == "input 'x': expected float32 [?, 64], got float32 [64]: add an axis (`array[None]`)"
+    assert why() == "missing input 'x' (float32 [?, 64])"
+    assert why(x=(1, 64), z=(1,)) == "no input 'z'; there are: k, x"
+    assert why(x=(1, 64), k=()) == "input 'k': expected int32 [], got float32 []"
+    assert why(("yy",), x=(1, 64)) == "no output 'yy'; did you mean 'y'?"
+    assert Signature.from_record(unpack(pack(SIGNATURE.record()))) == SIGNATURE
+
+
+def test_a_job_without_a_signature_means_the_default_or_the_only_one() -> None:
+    assert signature_name("", ["a"]) == "a"
+    assert signature_name("", ["a", "serving_default"]) == "serving_default"
+    for asked, names in (("", ["a", "b"]), ("c", ["a"]), ("", [])):
+        with pytest.raises(LookupError):
+            signature_name(asked, names)
