@@ -3,18 +3,18 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Unpack
 
 import numpy as np
 import zmq
 
 from pool.client.blocks import blocks_of, piece, rows_of
 from pool.client.channel import Channel, Stale
-from pool.client.client import ASK_S, READY_S, checked
+from pool.client.client import ASK_S, READY_S
 from pool.client.connection import Connection, connect
 from pool.client.futures import Result, joined
-from pool.client.knowledge import Prepared, Unknown
+from pool.client.knowledge import Options, Request, Unknown
 from pool.client.sender import GRACE_S
 from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
 from pool.wire.bodies import BLOCK, letters
@@ -34,59 +34,38 @@ class AsyncClient:
         self._endpoint = endpoint
         self._driver: Driver | None = None
 
-    async def submit(
-        self,
-        model: str,
-        inputs: Any,
-        *,
-        signature: str = "",
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,  # it is the job's
-        priority: int = 0,
-    ) -> Result:
+    async def submit(self, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """The `Result`. Raises what `Client.run` raises."""
         driver = self._connected()
-        timeout_s, names = checked(driver.default_timeout_s if timeout is None else timeout, priority, outputs)
-        prepared, arrays = await self._prepared(driver, model, inputs, signature, names, timeout_s)
-        if block := blocks_of(prepared):
-            named = dict(zip(prepared.names, arrays, strict=True))
-            return await self._in_blocks(driver, model, named, prepared, block, signature, names, timeout_s, priority)
-        return await driver.job(prepared, arrays, timeout_s, priority)
-
-    run = submit
-
-    async def _in_blocks(
-        self,
-        driver: "Driver",
-        model: str,
-        named: dict[str, Any],
-        prepared: Prepared,
-        block: int,
-        signature: str,
-        outputs: tuple[str, ...] | None,
-        timeout_s: float,
-        priority: int,
-    ) -> Result:
-        knowledge = driver.connection.knowledge
+        request = await self._request(driver, model, inputs, options)
+        block = blocks_of(request)
+        if not block:
+            return await driver.job(request)
+        prepared = request.prepared
+        named = dict(zip(prepared.names, request.arrays, strict=True))
         pieces = [
-            knowledge.prepare(model, piece(named, at, at + block), signature, outputs)
+            await self._request(driver, model, piece(named, at, at + block), options)
             for at in range(0, prepared.rows, block)
         ]
-        parts = [asyncio.ensure_future(driver.job(*each, timeout_s, priority, BLOCK)) for each in pieces]
+        parts = [asyncio.ensure_future(driver.job(each._replace(flags=BLOCK))) for each in pieces]
         try:
             return joined([await part for part in parts])
         except Stale:
-            return await driver.job(prepared, [*named.values()], timeout_s, priority)
+            return await driver.job(request)
         finally:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
 
-    async def submit_many(self, model: str, inputs: Iterable[Any], **options: Any) -> list[Result]:
+    run = submit
+
+    async def submit_many(self, model: str, inputs: Iterable[Any], **options: Unpack[Options]) -> list[Result]:
         """The results of all, in order; the first error is raised, and the others are withdrawn."""
         return [result async for result in self.map(model, inputs, in_flight=1 << 30, **options)]
 
-    async def map(self, model: str, inputs: Any, *, in_flight: int = 64, **options: Any) -> AsyncIterator[Result]:
+    async def map(
+        self, model: str, inputs: Any, *, in_flight: int = 64, **options: Unpack[Options]
+    ) -> AsyncIterator[Result]:
         """The results in the order of the inputs, as `Client.map` gives them; each row is a job of its own."""
         if isinstance(inputs, Mapping):
             arrays = {name: np.asarray(array) for name, array in inputs.items()}
@@ -103,21 +82,13 @@ class AsyncClient:
             for task in waiting:
                 task.cancel()
 
-    async def _prepared(
-        self,
-        driver: "Driver",
-        model: str,
-        inputs: Any,
-        signature: str,
-        outputs: tuple[str, ...] | None,
-        timeout_s: float,
-    ) -> tuple[Prepared, list[Any]]:
-        knowledge = driver.connection.knowledge
+    async def _request(self, driver: "Driver", model: str, inputs: Any, options: Options) -> Request:
+        knowledge, default_s = driver.connection.knowledge, driver.connection.default_timeout_s
         try:
-            return knowledge.prepare(model, inputs, signature, outputs)
+            return knowledge.request(model, inputs, options, default_s)
         except Unknown:
-            knowledge.learn(model, await driver.question("model", timeout_s, name=model))
-            return knowledge.prepare(model, inputs, signature, outputs)
+            knowledge.learn(model, await driver.question("model", options.get("timeout") or default_s, name=model))
+            return knowledge.request(model, inputs, options, default_s)
 
     async def status(self) -> dict[str, Any]:
         return await self._connected().question("status", ASK_S)  # type: ignore[no-any-return]
@@ -165,7 +136,6 @@ class Driver:
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.connection, self.loop = connection, loop
-        self.default_timeout_s = connection.default_timeout_s
         self.is_over = False
         self._channel = Channel(connection)
         self._futures: dict[int, asyncio.Future[Any]] = {}
@@ -174,12 +144,10 @@ class Driver:
         loop.add_reader(self._descriptor, self._read)
         loop.add_reader(connection.fileno(), self._look)
 
-    async def job(
-        self, prepared: Prepared, arrays: Sequence[Any], timeout_s: float, priority: int, flags: int = 0
-    ) -> Result:
-        number, body = self._channel.encode(prepared, arrays, timeout_s, priority, flags)
+    async def job(self, request: Request) -> Result:
+        number, body = self._channel.encode(request)
         try:
-            return await self._answer(number, body, timeout_s)  # type: ignore[no-any-return]
+            return await self._answer(number, body, request.timeout_s)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             if not self.is_over:
                 self._put(self._channel.cancel(number))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pool.client.channel import Stale
 from pool.client.futures import Result, joined
-from pool.client.knowledge import Prepared
+from pool.client.knowledge import Request
 from pool.errors import InvalidInput, ModelFailed, PoolError, Quarantined
 
 __all__ = ["Send", "blocks_of", "in_blocks", "map_inputs", "map_rows", "piece", "rows_of"]
@@ -23,8 +23,9 @@ Send = Callable[[dict[str, NDArray[Any]], bool], "Future[Result]"]
 """Submits inputs, as a block or as they are."""
 
 
-def blocks_of(prepared: Prepared) -> int:
+def blocks_of(request: Request) -> int:
     """Rows of a block, or 0 if the job is to be sent as it is."""
+    prepared = request.prepared
     signature = prepared.signature
     return signature.max_batch if signature.is_joined and prepared.rows > signature.max_batch else 0
 

@@ -3,19 +3,20 @@
 Equal inputs are prepared once: a call with the same names, dtypes and shapes finds its spec in a dict.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pool.client.inputs import arrays_of
 from pool.errors import InvalidInput
+from pool.wire.bodies import seconds_of
 from pool.wire.signatures import Signature, signature_name
 from pool.wire.specs import BadMessage, job_spec, parse_answer, parse_job
 from pool.wire.tensors import DTYPE_NAMES, Layout, describe
 
-__all__ = ["Knowledge", "Prepared", "Unknown"]
+__all__ = ["Knowledge", "Options", "Prepared", "Request", "Unknown"]
 
 MOST = 2048
 
@@ -46,6 +47,30 @@ class Prepared:
         """Bytes that the last answer took, if it was too large to travel in the body."""
 
 
+class Options(TypedDict, total=False):
+    """What may be said of a job beside its model and its inputs."""
+
+    signature: str
+    """Of the model; by default "serving_default", or the only one."""
+    outputs: Sequence[str] | None
+    """By default all."""
+    timeout: float | None
+    """Seconds; by default the pool's `default_timeout`."""
+    priority: int
+    """-100 to 100; higher ones go first, 0 is usual."""
+
+
+class Request(NamedTuple):
+    """A job that may be encoded."""
+
+    prepared: Prepared
+    arrays: list[Array]
+    """In the spec's order."""
+    timeout_s: float
+    priority: int = 0
+    flags: int = 0
+
+
 class Knowledge:
     """Dicts alone, so that threads need no lock; at worst something is prepared twice."""
 
@@ -59,10 +84,25 @@ class Knowledge:
         known = {str(name): Signature.from_record(each) for name, each in record["signatures"].items()}
         self._signatures[model] = known
 
-    def prepare(
+    def request(self, model: str, inputs: Any, options: Options, timeout_s: float) -> Request:
+        """`timeout_s`: unless the options say. Raises `Unknown` and `InvalidInput`."""
+        if not options:
+            return Request(*self._prepared_inputs(model, inputs, "", None), timeout_s)
+        timeout, outputs, priority = options.get("timeout"), options.get("outputs"), options.get("priority", 0)
+        if not -100 <= priority <= 100:
+            raise InvalidInput(f"priority={priority}: give -100 to 100; higher ones go first")
+        if isinstance(outputs, str):
+            raise InvalidInput(f"outputs={outputs!r}: give a list of names")
+        try:
+            timeout_s = seconds_of(timeout_s if timeout is None else timeout)
+            names = None if outputs is None else tuple(outputs)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(str(error)) from None
+        return Request(*self._prepared_inputs(model, inputs, options.get("signature", ""), names), timeout_s, priority)
+
+    def _prepared_inputs(
         self, model: str, inputs: Any, signature: str, outputs: tuple[str, ...] | None
     ) -> tuple[Prepared, list[Array]]:
-        """What the job is, and its arrays in the spec's order. Raises `Unknown` and `InvalidInput`."""
         described = []
         if inputs.__class__ is dict:
             for name, value in inputs.items():

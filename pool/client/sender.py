@@ -4,18 +4,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import Any
 
 import zmq
-from numpy.typing import NDArray
 
 from pool.client.channel import Channel
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
-from pool.client.knowledge import Prepared
+from pool.client.knowledge import Request
 from pool.errors import DeadlineExceeded, Overloaded, PoolError, PoolUnreachable
 from pool.wire.bodies import letters
 
@@ -39,9 +37,7 @@ class Sender:
         self._thread = threading.Thread(target=self._serve, name="pool-client", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, prepared: Prepared, arrays: Sequence[NDArray[Any]], timeout_s: float, priority: int, flags: int = 0
-    ) -> JobFuture:
+    def submit(self, request: Request) -> JobFuture:
         """Raises `InvalidInput`, `Overloaded`, and `PoolUnreachable` if the pool is gone."""
         future = JobFuture(self.withdraw)
         with self._lock:
@@ -49,9 +45,9 @@ class Sender:
                 raise PoolUnreachable("the pool is gone")
             if self._outbox_bytes > MOST_WAITING_BYTES:
                 raise Overloaded(f"{self._outbox_bytes} bytes of jobs wait to be sent")
-            number, body = self._channel.encode(prepared, arrays, timeout_s, priority, flags)
+            number, body = self._channel.encode(request)
             future.number = number
-            self._futures[number] = future, time.monotonic() + timeout_s + GRACE_S
+            self._futures[number] = future, time.monotonic() + request.timeout_s + GRACE_S
             self._outbox.append(body)
             self._outbox_bytes += len(body)
         os.eventfd_write(self._bell, 1)

@@ -89,8 +89,7 @@ def test_what_is_no_model(tmp_path):
     (tmp_path / "m.h5").write_bytes(b"no archive")
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("notes.txt", "none")
-    reasons = {"m.weights.h5": "it holds weights but no", "m.h5": "it is neither a Keras", "m.keras": "no config.json"}
-    for name, told in reasons.items():
+    for name, told in (("m.weights.h5", "holds weights but no"), ("m.h5", "neither a Keras"), ("m.keras", "no config")):
         with pytest.raises(CannotLoad, match=told):
             convert(tmp_path / name, str(tmp_path / "out"))
 

@@ -24,7 +24,7 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
         Backend({"tensorflow": TENSORFLOW, "device": device, "state": None})
     assert caught.value.status is Exit.WRONG_DEVICES
     assert "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; " in str(caught.value)
-    assert "pip install 'tensorflow[and-cuda]'" in str(caught.value)
+    assert "pip install 'tf-worker-pool[gpu]'" in str(caught.value)
     config = session_config({**TENSORFLOW, "device_count": {"GPU": 0}}, 1, xla=False, mixed_precision=False)
     with pytest.raises(Unfit, match=r"has 0 GPUs, but it should have 1; device_count of \[tensorflow\] is"):
         open_session(config, gpus=1)

@@ -94,9 +94,7 @@ class Backend:
             raise CannotLoad(f"it is {found.value}: leave `tags` out; they choose among the graphs of a SavedModel")
         declares = found in (Format.SAVED_MODEL, Format.KERAS)
         if declares and (settings["inputs"] or settings["outputs"]):
-            raise CannotLoad(
-                f"it is {found.value}, which declares its tensors itself: leave `inputs` and `outputs` out"
-            )
+            raise CannotLoad(f"it is {found.value}, which declares its tensors: leave `inputs` and `outputs` out")
         match found:
             case Format.SAVED_MODEL:
                 return read_saved_model(path, settings["tags"] or ())

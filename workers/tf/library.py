@@ -96,10 +96,10 @@ def check_devices(gpus: int) -> None:
         advice = "start workers with `pool start`, which gives each its own"
     elif tf.test.is_built_with_cuda():
         advice = (
-            "install CUDA's libraries, pip install 'tensorflow[and-cuda]', and NVIDIA's driver (nvidia-smi shows it)"
+            "install CUDA's libraries, pip install 'tf-worker-pool[gpu]', and NVIDIA's driver (nvidia-smi shows it)"
         )
     else:
-        advice = "this build of TensorFlow has no CUDA: pip install 'tensorflow[and-cuda]'"
+        advice = "this build of TensorFlow has no CUDA: pip install 'tf-worker-pool[gpu]'"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     text = f"TensorFlow {tf.__version__} sees {seen} GPUs, but this worker should have {gpus}"
     environment = f"CUDA_VISIBLE_DEVICES is {'not set' if visible is None else repr(visible)}"

@@ -32,7 +32,8 @@ _Call = Callable[..., list[Any]]
 class _Plan:
     """How a signature is run, as far as its graph says."""
 
-    def __init__(self, bound: Bound, reachable: Reachable) -> None:
+    def __init__(self, bound: Bound, reachable: Reachable, is_stateful: bool) -> None:
+        """`is_stateful`: the user says so, and may know more than the graph."""
         self.bound = bound
         always_fed = [tensor for name, tensor in bound.feeds.items() if name not in bound.signature.defaults]
         ops = reachable.ops(bound.fetches.values(), always_fed)
@@ -41,6 +42,7 @@ class _Plan:
         self.writes_references = writes_references(ops)
         self.own_threads = blocks_its_thread(ops)
         self.draws_random = draws_random(ops)
+        self.keeps = self.writes or is_stateful
 
 
 class Model:
@@ -57,11 +59,11 @@ class Model:
     ) -> None:
         self._settings = settings
         self._session = session
-        self._plans = {name: _Plan(each, reachable) for name, each in bound.items()}
+        stated: bool | None = settings["stateful"]
+        self._plans = {name: _Plan(each, reachable, stated is True) for name, each in bound.items()}
         self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in bound.items()}
         self.left_out = left_out
         self.notes: Sequence[str] = list(notes)
-        stated: bool | None = settings["stateful"]
         self.is_stateful = any(plan.writes for plan in self._plans.values()) if stated is None else stated
         self._writes_references = any(plan.writes_references for plan in self._plans.values())
         self._references = threading.Lock()
@@ -109,7 +111,7 @@ class Model:
             call = self._call(plan, feeds, fetches, is_usual)
         except Exception as error:
             raise of_a_run(error) from error
-        keeps = plan.writes or self._settings["stateful"] is True
+        keeps = plan.keeps
 
         def run(arrays: Arrays) -> Arrays:
             if twins:
@@ -174,7 +176,7 @@ class Model:
                 run = self.prepare(name, list(signature.inputs), list(signature.outputs))
                 plan = self._plans[name]
                 # What waits for another op may wait for ever. Parts of ragged or sparse tensors have no zeros.
-                if plan.writes or plan.own_threads or any(info.shape is None for info in signature.inputs.values()):
+                if plan.keeps or plan.own_threads or any(info.shape is None for info in signature.inputs.values()):
                     continue
                 for rows in dict.fromkeys(sizes):
                     what = f"its warm-up on zeros (batch size {rows})"
