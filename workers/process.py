@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -188,24 +189,30 @@ class Worker:
             self._link.send(message)
 
     def _listen(self) -> None:
+        """Each beat says that the process is not stopped, whether the pool has said something or not."""
+        beat_at = time.monotonic() + BEAT_S
         try:
             while True:
-                try:
+                with suppress(TimeoutError):
                     said = self._link.receive()
-                except TimeoutError:
+                    if said is None:
+                        self._vanish()
+                    self._told(*said)
+                if time.monotonic() >= beat_at:
+                    beat_at = time.monotonic() + BEAT_S
+                    self._arenas.sweep()
                     self._tell(beat=True)
-                    continue
-                if said is None:
-                    self._vanish()
-                match said:
-                    case {"arena": int(arena)}, descriptor if descriptor >= 0:
-                        self._arenas.add(arena, descriptor)
-                    case {"drop": int(arena)}, _:
-                        self._arenas.drop(arena)
-                    case {"stop": True}, _:
-                        os._exit(Exit.STOPPED)  # neither Python's nor TensorFlow's teardown may hang
         except BaseException as error:
             self.end(Exit.CRASHED, f"the link: {type(error).__name__}: {error}")
+
+    def _told(self, message: Mapping[str, Any], descriptor: int) -> None:
+        match message:
+            case {"arena": int(arena)} if descriptor >= 0:
+                self._arenas.add(arena, descriptor)
+            case {"drop": int(arena)}:
+                self._arenas.drop(arena)
+            case {"stop": True}:
+                os._exit(Exit.STOPPED)  # neither Python's nor TensorFlow's teardown may hang
 
     def _vanish(self) -> NoReturn:
         if os.getpgrp() == os.getpid():

@@ -76,6 +76,11 @@ class Questions:
         waiting, self._waiting = self._waiting, []
         for until, route, number, name in waiting:
             self._answer_model(route, number, name, until)
+        for name in self._service.fleet.models:
+            if why := self.why_unserved(name):
+                self._service.scheduler.give_up(name, why)
+                for client in self._service.clients:
+                    client.account.calls.clear()  # the next job of each is told so at once
 
     # --- models -------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,6 @@ class Service:
         self._tokens: dict[bytes, Client] = {}
         self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
-        self._departed: list[tuple[Client, int]] = []
         self.watch(self._entrance.socket.fileno(), self._client_comes)
         self.fleet = Fleet(config, seats, self.scheduler, f"ipc://{path}", state, self.watch, self.forget)
         self.questions = Questions(self, kept)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -16,6 +17,8 @@ import pytest
 
 import pool
 from pool import AsyncClient, Client, errors
+from pool.wire import RELEASE
+from pool.wire.bodies import pack
 from support.pools import RunningPool, StartPool, until
 
 CONFIG = """
@@ -218,6 +221,23 @@ def answers(client: Client) -> bool:
         return bool(client.run("double", {"x": rows(1)}, timeout=30)["y"].shape)
     except errors.PoolUnreachable:
         return False
+
+
+def test_a_pool_of_another_wire_is_refused_by_both_names(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "pool.sock.link"))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            connection.send(pack({"wire": 99, "release": "9.9.9"}))
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(errors.Incompatible, match=rf"release 9\.9\.9, this client of {RELEASE}"):
+            Client(f"ipc://{tmp_path}/pool.sock")
+        thread.join()
 
 
 def test_channels_of_threads_that_have_ended_are_closed(running: RunningPool, client: Client) -> None:
