@@ -1,0 +1,139 @@
+"""Measures the pool that this Python imports, and prints ratios. Start `python -m benchmarks` in the tests' folder.
+
+Without wrk, or mosec in the Python of --mosec, the rest is measured.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pool
+from benchmarks import models, ours
+from benchmarks.models import IMAGE, TINY
+from benchmarks.peer import Mosec
+from support.pools import RunningPool
+
+CONFIG = "[pool]\ndevices = {devices}\n[restart]\nintensity = 100\n"
+MODEL = '[[model]]\nname = "{name}"\npath = "{path}"\nbatching = "on"\nmax_batch = {batch}\n'
+WARM_JOBS = 20_000
+Way = Callable[[], float]
+
+
+def process(first: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), first, arguments)
+
+
+@contextmanager
+def pool_of(options: Any, devices: int) -> Iterator[RunningPool]:
+    """A pool of CPU workers with both models."""
+    folder = Path(tempfile.mkdtemp(dir=options.folder))
+    config = CONFIG.format(devices=["cpu"] * devices)
+    for name, batch in ((TINY, 64), (IMAGE, 16)):
+        config += MODEL.format(name=name, path=options.folder / name, batch=batch)
+    running = RunningPool(folder, config, {})
+    try:
+        running.wait_for("ready:")
+        yield running
+    finally:
+        running.stop()
+
+
+def compare(options: Any, what: str, unit: str, ways: dict[str, tuple[Way, str]], *peer: Any) -> None:
+    """Each way once a round, after a round that warms up. `peer`: mosec's model, and the connections of wrk."""
+    print(f"\n{what}")
+    with ExitStack() as stack:
+        if peer:
+            try:
+                server = Mosec(options.mosec, options.folder, *peer)
+                stack.callback(server.end)
+                ways["mosec"] = (lambda: server.rate(options.seconds)), ""
+            except OSError as error:
+                print(f"  without mosec: {error}")
+        turns = [{name: way() for name, (way, _) in ways.items()} for _ in range(options.rounds + 1)][1:]
+    samples = {name: [turn[name] for turn in turns] for name in ways}
+    for name, (_, aim) in ways.items():
+        line = f"  {name:<16}{spread(samples[name], unit)}"
+        for other in [other for other in ways if aim and not ways[other][1]]:
+            ratios = [one / two for one, two in zip(samples[name], samples[other], strict=True)]
+            line += f"{spread(ratios, f'× {other}')}{judged(statistics.median(ratios), aim)}"
+        print(line, flush=True)
+
+
+def spread(figures: Sequence[float], unit: str) -> str:
+    digits = 2 if max(figures) < 100 else 0
+    middle, low, high = (f"{each:,.{digits}f}" for each in (statistics.median(figures), min(figures), max(figures)))
+    return f"{f'{middle} ({low}–{high}) {unit}':<36}"
+
+
+def judged(figure: float, aim: str) -> str:
+    sign, bound = aim.split()[:2]
+    return f"aim {aim}: {'met' if (figure >= float(bound)) == (sign == '≥') else 'MISSED'}"
+
+
+def side_by_side(options: Any) -> None:
+    with (
+        pool_of(options, 1) as running,
+        process(ours.start, running.endpoint, options.folder / TINY) as one,
+        process(ours.start, running.endpoint, options.folder / TINY) as two,
+    ):
+
+        def way(call: Callable[..., float], *arguments: Any, of: Sequence[ProcessPoolExecutor] = (one,)) -> Way:
+            return lambda: sum([*map(Future.result, [side.submit(call, *arguments, options.seconds) for side in of])])
+
+        ways = {"Client.run": (way(ours.lone, False), "≤ 2.0"), "Session.run": (way(ours.lone, True), "")}
+        compare(options, "a lone tiny job", "µs", ways)
+        ways = {"submit": (way(ours.submit, TINY, ours.IN_FLIGHT), "≥ 1.3")}
+        ways |= {"map of arrays": (way(ours.map_arrays), "≥ 8"), "map of inputs": (way(ours.map_inputs), "≥ 2")}
+        compare(options, "tiny jobs, 256 in flight", "/s", ways, TINY, ours.IN_FLIGHT)
+        ways = {"run": (way(ours.threads, 16, of=(one, two)), "≥ 1.4")}
+        compare(options, "2 processes of 16 threads, one job each", "/s", ways, TINY, 32)
+        ways = {"submit": (way(ours.submit, IMAGE, 64), "≥ 6")}
+        compare(options, "images of 602,112 bytes, 64 in flight", "/s", ways, IMAGE, 64)
+        memory(options, running, one)
+
+
+def memory(options: Any, running: RunningPool, side: ProcessPoolExecutor) -> None:
+    pids = {"pool": running.pid, "worker": running.workers()[0], "client": side.submit(os.getpid).result()}
+    held = []
+    for jobs in (WARM_JOBS, options.jobs):
+        side.submit(ours.submit_jobs, jobs).result()
+        held.append([ours.resident(pid) for pid in pids.values()])
+    print(f"\nmemory before and after {options.jobs:,} tiny jobs")
+    for name, before, after in zip(pids, *held, strict=True):
+        print(f"  {name:<16}{f'{before:.1f} → {after:.1f} MB':<36}{judged(after - before, '≤ 4 MB more')}")
+
+
+def death(options: Any) -> None:
+    with pool_of(options, 2) as running, process(ours.start, running.endpoint, options.folder / TINY) as side:
+        taken = [side.submit(ours.rerun).result() for _ in range(options.rounds)]
+        print("\nSIGKILL of one of two workers")
+        print(
+            f"  {'its jobs answered':<18}{spread(taken, 'ms')}{judged(statistics.median(taken), '≤ 50 ms')}", flush=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each side in each round (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="after one that warms up (default: 5)")
+    parser.add_argument("--jobs", type=int, default=100_000, help="for the memory (default: 100000)")
+    parser.add_argument("--mosec", default=sys.executable, metavar="PYTHON", help="a Python that has mosec")
+    options = parser.parse_args()
+    print(f"the pool of {Path(pool.__file__).parent}; {options.rounds} rounds of {options.seconds:g} s, median (range)")
+    with tempfile.TemporaryDirectory() as folder:
+        options.folder = Path(folder)
+        process(models.save, options.folder).submit(int).result()
+        side_by_side(options)
+        death(options)
+
+
+if __name__ == "__main__":
+    main()

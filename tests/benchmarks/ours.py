@@ -1,0 +1,126 @@
+"""What clients of the pool do, each in a process of its own; `Session.run` likewise. Some answers are checked."""
+
+import itertools
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.models import IMAGE, TINY, Array, Graph, check, rows_of
+from pool import Client, Result
+
+__all__ = [
+    "IN_FLIGHT",
+    "lone",
+    "map_arrays",
+    "map_inputs",
+    "rerun",
+    "resident",
+    "start",
+    "submit",
+    "submit_jobs",
+    "threads",
+]
+
+IN_FLIGHT = 256
+CHECKED = 61  # one answer of so many
+
+ROWS = {model: rows_of(model) for model in (TINY, IMAGE)}
+client: Client
+graph: Graph
+
+
+def start(endpoint: str, saved: Path) -> None:
+    global client, graph
+    client, graph = Client(endpoint), Graph(saved)
+
+
+def instants(model: str, results: Iterable[Mapping[str, Array]], seconds: float) -> list[float]:
+    """When each result came, of what gives them for the rows in turn."""
+    came = [time.perf_counter()]
+    for number, result in enumerate(results):
+        came.append(time.perf_counter())
+        if number % CHECKED == 0:
+            check(model, ROWS[model][number % len(ROWS[model])], result["y"])
+        if came[-1] > came[0] + seconds:
+            break
+    return came
+
+
+def rate(came: list[float]) -> float:
+    return (len(came) - 1) / (came[-1] - came[0])
+
+
+def runs() -> Iterator[Result]:
+    return (client.run(TINY, {"x": row}) for row in itertools.cycle(ROWS[TINY]))
+
+
+def lone(is_session: bool, seconds: float) -> float:
+    """The median time of a `Client.run`, or of a `Session.run`, in microseconds."""
+    sessions = ({"y": graph.run(row)} for row in itertools.cycle(ROWS[TINY]))
+    return float(np.median(np.diff(instants(TINY, sessions if is_session else runs(), seconds)))) * 1e6
+
+
+def submitted(model: str, in_flight: int) -> Iterator[Result]:
+    futures: deque[Future[Result]] = deque()
+    for row in itertools.cycle(ROWS[model]):
+        futures.append(client.submit(model, {"x": row}))
+        if len(futures) == in_flight:
+            yield futures.popleft().result()
+
+
+def submit(model: str, in_flight: int, seconds: float) -> float:
+    return rate(instants(model, submitted(model, in_flight), seconds))
+
+
+def submit_jobs(jobs: int) -> None:
+    deque(itertools.islice(submitted(TINY, IN_FLIGHT), jobs), 0)
+
+
+def map_arrays(seconds: float) -> float:
+    x = np.concatenate(ROWS[TINY] * 8192)
+    results = (result for _ in itertools.count() for result in client.map(TINY, {"x": x}))
+    return rate(instants(TINY, results, seconds))
+
+
+def map_inputs(seconds: float) -> float:
+    inputs = ({"x": row} for row in itertools.cycle(ROWS[TINY]))
+    return rate(instants(TINY, client.map(TINY, inputs, in_flight=IN_FLIGHT), seconds))
+
+
+def threads(number: int, seconds: float) -> float:
+    """Results a second of so many threads with one job each."""
+    with ThreadPoolExecutor(number) as executor:
+        return sum(executor.map(lambda _: rate(instants(TINY, runs(), seconds)), range(number)))
+
+
+def resident(pid: int) -> float:
+    """MB of memory that a process holds."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+def rerun() -> float:
+    """Milliseconds from a worker's SIGKILL until the other one has answered the last of its jobs, while others run."""
+    while [slot["state"] for slot in client.status()["slots"]] != ["READY", "READY"]:
+        time.sleep(0.1)
+    victim = client.status()["slots"][client.run(TINY, {"x": ROWS[TINY][0]}).slot]  # the pool's first choice
+    os.kill(victim["pid"], signal.SIGSTOP)
+    jobs = [(row, client.submit(TINY, {"x": row})) for row in ROWS[TINY]]
+    time.sleep(0.1)
+    # The worker was stopped before it got them, so that what has no answer now is what it holds.
+    held = [(row, future) for row, future in jobs if not future.done()]
+    assert held
+    killed = time.perf_counter()
+    os.kill(victim["pid"], signal.SIGKILL)
+    for _ in submitted(TINY, 32):
+        if all(future.done() for _, future in held):
+            break
+    taken = time.perf_counter() - killed
+    for row, future in held:
+        check(TINY, row, future.result()["y"])
+    return taken * 1000
