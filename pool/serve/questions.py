@@ -1,5 +1,6 @@
 """What people and clients ask the pool: status, models, logs, and to stop. Rare, so it may cost what it costs."""
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +25,8 @@ __all__ = ["Questions"]
 MOST_WAITING = 1000
 RATE_S = 10.0
 COMING = (SlotState.STARTING, SlotState.LOADING)
+
+log = logging.getLogger("pool.serve")
 
 Waiting = tuple[float, bytes, int, str]
 
@@ -57,6 +60,9 @@ class Questions:
             self._reply(route, body.job, self._answers[name](client, arguments, now))
         except Refused as refused:
             self._service.tell(route, failure(body.job, refused.error, refused.text))
+        except Exception as error:  # whoever looks must not end what he looks at
+            log.exception("the question %r was not answered", name)
+            self._service.tell(route, failure(body.job, "PoolError", f"{type(error).__name__}: {error}"))
 
     def forget(self, route: bytes) -> None:
         if self._waiting:

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import select
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -167,7 +168,7 @@ class Service:
                             self._client_says(peer, route, body, now)
                 else:
                     self._batch_done(peer, route, frame, now)
-            except (BadMessage, Lie, ValueError) as error:
+            except (BadMessage, Lie, ValueError, struct.error) as error:
                 self._cut_off(route, error, now)
 
     def _cut_off(self, route: bytes, error: Exception, now: float) -> None:
