@@ -1,0 +1,106 @@
+"""Workers that say what no worker says: it costs them their life, and the pool serves on by the next one."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.pools import StartPool
+from support.raw import RawClient
+
+LIAR = """
+import os, runpy, socket, sys
+sys.path.remove({folder!r})
+flag = {folder!r} + "/lied"
+if os.path.exists(flag):  # the second one is honest
+    sys.modules.pop("workers", None)
+    runpy.run_module("workers", run_name="__main__", alter_sys=True)
+    os._exit(0)
+open(flag, "w").close()
+
+import zmq
+from pool.wire.bodies import BATCH, HEAD, Kind, bodies, failure, join, pack
+from pool.wire.link import Link
+from pool.wire.signatures import Signature
+
+link = Link(socket.socket(fileno=int(sys.argv[1])))
+welcome = link.receive()[0]
+link.receive()
+record = Signature({{}}, {{}}).record()
+facts = {{"model": "double", "is_stateful": False, "left_out": {{}}, "notes": []}}
+lie = {lie!r}
+if lie == "link junk":
+    link.socket.send(b"\\xc1")
+elif lie == "link text":
+    link.send({{"phase": 7}})
+elif lie == "ready without a model":
+    link.send({{"phase": "load", "model": "double"}})
+    link.send({{"ready": True}})
+elif lie == "a model that nobody asked for":
+    link.send(facts | {{"model": "other"}})
+elif lie == "a signature that is none":
+    link.send({{"signature": ["double", "s", {{"inputs": 7}}]}})
+else:
+    link.send({{"phase": "load", "model": "double"}})
+    link.send({{"signature": ["double", "serving_default", record]}})
+    link.send(facts)
+    link.send({{"ready": True}})
+    dealer = zmq.Context().socket(zmq.DEALER)
+    dealer.connect(welcome["address"])
+    dealer.send(join(welcome["token"]))
+    _, _, count, number = BATCH.unpack_from(frame := dealer.recv())
+    (job,) = bodies(frame, BATCH.size)
+    done = BATCH.pack(Kind.DONE, 0, 1, number)
+    answer = failure(job.job, "ModelFailed", "no")
+    dealer.send({{
+        "a short DONE": b"\\x05",
+        "no DONE": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0),
+        "an unknown batch": BATCH.pack(Kind.DONE, 0, 1, number + 7) + answer,
+        "too few answers": done,
+        "too many answers": done + answer + answer,
+        "another job's answer": done + failure(job.job + 1, "ModelFailed", "no"),
+        "an answer of no kind": done + HEAD.pack(Kind.RELEASED, 0, 0, 0, 0, 0, job.job, 0.0, 0.0),
+        "an unknown error": done + failure(job.job, "Nonsense", "no"),
+        "half an answer": done + answer[:-1],
+    }}[lie])
+link.socket.settimeout(None)
+link.receive()
+link.receive()
+"""
+
+LIES = (
+    "link junk",
+    "link text",
+    "ready without a model",
+    "a model that nobody asked for",
+    "a signature that is none",
+    "a short DONE",
+    "no DONE",
+    "an unknown batch",
+    "too few answers",
+    "too many answers",
+    "another job's answer",
+    "an answer of no kind",
+    "an unknown error",
+    "half an answer",
+)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_costs_a_worker_its_life(start_pool: StartPool, tmp_path: Path, lie: str) -> None:
+    package = tmp_path / "workers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(LIAR.format(folder=str(tmp_path), lie=lie))
+    config = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[[model]]\nname = "double"\npath = "stub:double"\n'
+    path = ":".join([str(tmp_path), *(each for each in sys.path if each)])
+    pool = start_pool(config, wait=False, PYTHONPATH=path)
+    pool.wait_for("starting")
+    pool.wait_for("READY" if "DONE" in lie or "answer" in lie or "batch" in lie or "error" in lie else "is killed")
+    client = RawClient(pool.endpoint)
+    client.send(client.job(1, "double", seconds=50, x=np.full((1, 1), 2, np.float32)))
+    assert client.ends(1)[1]["y"].tolist() == [[4.0]], "the next worker has answered"
+    client.close()
+    assert "it said what no worker says" in pool.log.read_text()
+    assert pool.process.poll() is None
