@@ -2,23 +2,24 @@
 
 import logging
 import math
+import os
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Set
+from typing import Any
 
+from pool.config import Config
 from pool.core.counts import Counts
 from pool.core.failures import Refused
+from pool.core.scheduler import Scheduler
 from pool.core.slots import SlotState
 from pool.log import Log
 from pool.serve.clients import Client
-from pool.serve.fleet import Seat
+from pool.serve.fleet import Fleet, Seat
 from pool.wire import RELEASE
 from pool.wire.bodies import HEAD, Body, Kind, failure, pack, unpack
 from pool.wire.signatures import choice
 from pool.wire.specs import BadMessage
-
-if TYPE_CHECKING:
-    from pool.serve.service import Service
 
 __all__ = ["Questions"]
 
@@ -32,8 +33,21 @@ Waiting = tuple[float, bytes, int, str]
 
 
 class Questions:
-    def __init__(self, service: "Service", kept: Log) -> None:
-        self._service, self._log = service, kept
+    def __init__(
+        self,
+        config: Config,
+        endpoint: str,
+        scheduler: Scheduler,
+        fleet: Fleet,
+        clients: Set[Client],
+        kept: Log,
+        tell: Callable[[bytes, bytes], None],
+        stop: Callable[[], None],
+    ) -> None:
+        """`tell(route, body)` sends; `stop` begins to stop the pool."""
+        self._config, self._endpoint, self._started = config, endpoint, time.monotonic()
+        self._scheduler, self._fleet, self._clients, self._log = scheduler, fleet, clients, kept
+        self._tell, self._stop_pool = tell, stop
         self._waiting: list[Waiting] = []
         """For a model that nobody has loaded yet: until when, who, which question, which model."""
         self._rates: deque[tuple[float, dict[str, int]]] = deque(maxlen=int(RATE_S) + 1)
@@ -59,10 +73,10 @@ class Questions:
                 raise Refused("InvalidInput", f"the pool does not know the question {name!r:.80}")
             self._reply(route, body.job, self._answers[name](client, arguments, now))
         except Refused as refused:
-            self._service.tell(route, failure(body.job, refused.error, refused.text))
+            self._tell(route, failure(body.job, refused.error, refused.text))
         except Exception as error:  # whoever looks must not end what he looks at
             log.exception("the question %r was not answered", name)
-            self._service.tell(route, failure(body.job, "PoolError", f"{type(error).__name__}: {error}"))
+            self._tell(route, failure(body.job, "PoolError", f"{type(error).__name__}: {error}"))
 
     def forget(self, route: bytes) -> None:
         if self._waiting:
@@ -70,30 +84,30 @@ class Questions:
 
     def expire(self, now: float) -> None:
         if not self._rates or now - self._rates[-1][0] >= 1.0:
-            done = {name: model.counts.answered for name, model in self._service.scheduler.models.items()}
+            done = {name: model.counts.answered for name, model in self._scheduler.models.items()}
             self._rates.append((now, done))
         for each in [each for each in self._waiting if each[0] <= now]:
             self._waiting.remove(each)
             text = f"no worker has loaded the model {each[3]!r} yet"
-            self._service.tell(each[1], failure(each[2], "DeadlineExceeded", text))
+            self._tell(each[1], failure(each[2], "DeadlineExceeded", text))
 
     def models_changed(self) -> None:
         """A model is READY, or cannot be loaded: whoever waits for it hears of it."""
         waiting, self._waiting = self._waiting, []
         for until, route, number, name in waiting:
             self._answer_model(route, number, name, until)
-        for name in self._service.fleet.models:
+        for name in self._fleet.models:
             if why := self.why_unserved(name):
-                self._service.scheduler.give_up(name, why)
-                for client in self._service.clients:
+                self._scheduler.give_up(name, why)
+                for client in self._clients:
                     client.account.calls.clear()  # the next job of each is told so at once
 
     # --- models -------------------------------------------------------------------------------------------------
 
     def why_unserved(self, name: str) -> str:
         """Why no slot will serve the model; "" as long as one does or may."""
-        facts = self._service.fleet.models[name]
-        seats = [seat for seat in self._service.fleet.seats if name in seat.models]
+        facts = self._fleet.models[name]
+        seats = [seat for seat in self._fleet.seats if name in seat.models]
         texts = []
         for seat in seats:
             failed = facts.failed.get(seat.slot.number)
@@ -106,8 +120,8 @@ class Questions:
         return texts[0] if texts else "no slot has it among its models"
 
     def _ask_model(self, route: bytes, body: Body, name: str, now: float) -> None:
-        if name not in self._service.fleet.models:
-            known = choice(name, self._service.fleet.models)
+        if name not in self._fleet.models:
+            known = choice(name, self._fleet.models)
             raise Refused("ModelNotFound", f"the pool serves no model {name!r:.80}; {known}")
         if len(self._waiting) >= MOST_WAITING:
             raise Refused("Overloaded", "too many ask for models that are not loaded yet")
@@ -117,19 +131,19 @@ class Questions:
         if self._ready_slots(name):
             self._reply(route, number, self._described(name))
         elif why := self.why_unserved(name):
-            self._service.tell(route, failure(number, "ModelFailed", why))
+            self._tell(route, failure(number, "ModelFailed", why))
         else:
             self._waiting.append((until, route, number, name))
 
     def _ready_slots(self, name: str) -> list[int]:
         return [
             seat.slot.number
-            for seat in self._service.fleet.seats
+            for seat in self._fleet.seats
             if seat.slot.state is SlotState.READY and seat.worker is not None and name in seat.worker.loaded
         ]
 
     def _described(self, name: str) -> dict[str, Any]:
-        facts = self._service.fleet.models[name]
+        facts = self._fleet.models[name]
         return {
             "name": name,
             "path": facts.settings["path"],
@@ -143,22 +157,21 @@ class Questions:
         }
 
     def _models(self, client: Client, arguments: dict[str, Any], now: float) -> object:  # noqa: ARG002
-        return [self._described(name) for name in self._service.fleet.models]
+        return [self._described(name) for name in self._fleet.models]
 
     # --- status -------------------------------------------------------------------------------------------------
 
     def _status(self, client: Client, arguments: dict[str, Any], now: float) -> object:  # noqa: ARG002
-        service = self._service
-        scheduler, queue = service.scheduler, service.config.queue
-        slots = [self._slot(seat, now) for seat in service.fleet.seats]
-        models = [self._model(name, now) for name in service.fleet.models]
+        scheduler, queue = self._scheduler, self._config.queue
+        slots = [self._slot(seat, now) for seat in self._fleet.seats]
+        models = [self._model(name, now) for name in self._fleet.models]
         return {
             "pool": {
-                "pid": service.pid,
+                "pid": os.getpid(),
                 "release": RELEASE,
-                "endpoint": service.endpoint,
+                "endpoint": self._endpoint,
                 "state": self.state,
-                "uptime_s": now - service.started,
+                "uptime_s": now - self._started,
             },
             "slots": slots,
             "models": models,
@@ -168,28 +181,26 @@ class Questions:
                 "max_jobs": queue.max_jobs,
                 "max_bytes": queue.max_bytes,
             },
-            "clients": len(service.clients),
-            "deaths": service.fleet.deaths[-10:],
+            "clients": len(self._clients),
+            "deaths": self._fleet.deaths[-10:],
         }
 
     @property
     def state(self) -> str:
         """STARTING until all slots have come up or failed, then READY, or DEGRADED if something is missing."""
-        if self._service.is_stopping:
+        if not self._scheduler.is_taking:
             return "DRAINING"
-        slots = [seat.slot for seat in self._service.fleet.seats]
+        slots = [seat.slot for seat in self._fleet.seats]
         if any(slot.state in COMING and slot.incarnation == 1 for slot in slots):
             return "STARTING"
         if all(slot.state is SlotState.READY for slot in slots):
-            return "DEGRADED" if any(facts.failed for facts in self._service.fleet.models.values()) else "READY"
+            return "DEGRADED" if any(facts.failed for facts in self._fleet.models.values()) else "READY"
         return "DEGRADED"
 
     def _slot(self, seat: Seat, now: float) -> dict[str, Any]:
         slot, worker = seat.slot, seat.worker
         failed = {
-            name: facts.failed[slot.number]
-            for name, facts in self._service.fleet.models.items()
-            if slot.number in facts.failed
+            name: facts.failed[slot.number] for name, facts in self._fleet.models.items() if slot.number in facts.failed
         }
         return {
             "slot": slot.number,
@@ -220,13 +231,13 @@ class Questions:
         return "runs " + ", ".join(running) if running else "idle"
 
     def _model(self, name: str, now: float) -> dict[str, Any]:
-        model = self._service.scheduler.models[name]
+        model = self._scheduler.models[name]
         counts = model.counts
         ready, why = self._ready_slots(name), self.why_unserved(name)
         live = counts.accepted - counts.answered - counts.cancelled - sum(counts.failed.values())
         running = sum(
             len(batch.jobs)
-            for worker in self._service.scheduler.workers
+            for worker in self._scheduler.workers
             for batch in worker.running.values()
             if batch.model is model
         )
@@ -264,7 +275,7 @@ class Questions:
 
     def _stop(self, client: Client, arguments: dict[str, Any], now: float) -> object:  # noqa: ARG002
         self._only_owner(client, "stop")
-        self._service.stop()
+        self._stop_pool()
         return {}
 
     def _only_owner(self, client: Client, what: str) -> None:
@@ -274,7 +285,7 @@ class Questions:
     def _reply(self, route: bytes, number: int, value: object) -> None:
         data = pack(value)
         head = HEAD.pack(Kind.REPLY, 0, 0, 0, 0, len(data), number, 0.0, 0.0)
-        self._service.tell(route, head + data)
+        self._tell(route, head + data)
 
 
 def quantile(histogram: list[int], share: float) -> float | None:

@@ -62,7 +62,6 @@ class Service:
         self, config: Config, seats: list[tuple[Device, list[str]]], path: Path, state: Path, kept: Log
     ) -> None:
         self.config = config
-        self.pid = os.getpid()
         self.endpoint = f"ipc://{path}"
         self.started = time.monotonic()
         self.is_stopping = False
@@ -93,7 +92,9 @@ class Service:
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
         self.watch(self._entrance.socket.fileno(), self._client_comes)
         self.fleet = Fleet(config, seats, self.scheduler, f"ipc://{path}", state, self.watch, self.forget)
-        self.questions = Questions(self, kept)
+        self.questions = Questions(
+            config, self.endpoint, self.scheduler, self.fleet, self.clients, kept, self.tell, self.stop
+        )
         self.fleet.changed = self.questions.models_changed
         self.fleet.gone = self._worker_gone
         self._quarantine = Quarantine(state / "quarantine")
