@@ -1,14 +1,6 @@
-"""What callers use. In come models' names and arrays; out go jobs to the pool, and results.
+"""Inputs and questions come in, arrays and typed errors go out. It runs no model and starts nothing but `start`'s pool.
 
-`channel` speaks the wire over one ZeroMQ socket and is driven by a caller's thread (`client`), by an I/O thread
-(`sender`) or by an event loop (`aio`). `connection` is the link, `arena` the shared memory, `knowledge` what is known
-of models and of inputs that came before, `inputs` makes arrays of what callers give, `blocks` cuts and joins, `futures`
-has results, `embedded` starts a pool. Nothing here imports TensorFlow, and every wait has an end.
+`client` has the blocking client, `aio` the one for asyncio, `embedded` a pool that lives inside a program. They drive
+`channel`: one ZeroMQ socket's jobs. `inputs` makes arrays of what callers give, `arena` holds the large ones, `futures`
+is what callers get back, `blocks` cuts large inputs and joins their answers.
 """
-
-from pool.client.aio import AsyncClient
-from pool.client.client import Client
-from pool.client.embedded import EmbeddedPool, start
-from pool.client.futures import JobFuture, Result, Timeline
-
-__all__ = ["AsyncClient", "Client", "EmbeddedPool", "JobFuture", "Result", "Timeline", "start"]

@@ -2,129 +2,137 @@
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, Unpack
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Self, Unpack
 
-import numpy as np
 import zmq
 
-from pool.client.blocks import blocks_of, piece, rows_of
-from pool.client.channel import Channel, Stale
-from pool.client.client import ASK_S, READY_S
-from pool.client.connection import Connection, connect
-from pool.client.futures import Result, joined
-from pool.client.knowledge import Options, Request, Unknown
-from pool.client.sender import GRACE_S
-from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
-from pool.wire.bodies import BLOCK, letters
+from pool.client.blocks import IN_FLIGHT, Work, joined
+from pool.client.channel import Channel, Connection, Stale, connecting
+from pool.client.client import ASK_S, READY_S, Questions
+from pool.client.futures import Flight, Result, finish
+from pool.client.inputs import Options, Plan, Request, Signatures, Unknown, checked_timeout
+from pool.client.sender import GRACE_S, MOST_UNSENT_BYTES
+from pool.errors import Overloaded, PoolError, PoolUnreachable
+from pool.wire.tensors import Array
 
 __all__ = ["AsyncClient"]
 
+LOOK_S = 0.25
 RETRY_S = 0.02
 
 
-class AsyncClient:
-    """The names of `Client`, awaited. For one event loop; it connects at the first call.
+class AsyncClient(Questions):
+    """The names of `Client`, awaited. It connects at its first call, and anew where its pool or its loop has gone.
 
-    A task that is cancelled withdraws its job.
+    A task that is cancelled withdraws its job. For one event loop at a time.
     """
 
     def __init__(self, endpoint: str | None = None) -> None:
         self._endpoint = endpoint
+        self._is_closed = False
         self._driver: Driver | None = None
+        self._connecting: asyncio.Task[Driver] | None = None
 
     async def submit(self, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """The `Result`. Raises what `Client.run` raises."""
-        driver = self._connected()
-        request = await self._request(driver, model, inputs, options)
-        block = blocks_of(request)
-        if not block:
-            return await driver.job(request)
-        prepared = request.prepared
-        named = dict(zip(prepared.names, request.arrays, strict=True))
-        pieces = [
-            await self._request(driver, model, piece(named, at, at + block), options)
-            for at in range(0, prepared.rows, block)
-        ]
-        parts = [asyncio.ensure_future(driver.job(each._replace(flags=BLOCK))) for each in pieces]
+        driver, request = await self._connected(), Request(model, **options)
+        planner = driver.connection.planner
+        timeout_s = request.timeout_s(driver.connection.timeout_s)
         try:
-            return joined([await part for part in parts])
+            plan, arrays = planner.prepare(request, inputs)
+        except Unknown:
+            plan, arrays = planner.prepare(request, inputs, await self._known(driver, model, timeout_s))
+        if not plan.block:
+            return await driver.submit(plan, arrays, timeout_s, request.priority)
+        work = Work(driver.submit, planner, request, timeout_s, plan.known or {})
+        work.cut(plan, arrays)
+        parts: list[Result] = []
+        try:
+            while (future := work.next()) is not None:
+                parts.append(work.take(await outcome_of(future)))
+            return joined(parts)
         except Stale:
-            return await driver.job(request)
+            return await driver.submit(plan, arrays, work.left_s, request.priority)
         finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            work.cancel()
 
     run = submit
 
     async def submit_many(self, model: str, inputs: Iterable[Any], **options: Unpack[Options]) -> list[Result]:
-        """The results of all, in order; the first error is raised, and the others are withdrawn."""
-        return [result async for result in self.map(model, inputs, in_flight=1 << 30, **options)]
-
-    async def map(
-        self, model: str, inputs: Any, *, in_flight: int = 64, **options: Unpack[Options]
-    ) -> AsyncIterator[Result]:
-        """The results in the order of the inputs, as `Client.map` gives them; each row is a job of its own."""
-        if isinstance(inputs, Mapping):
-            arrays = {name: np.asarray(array) for name, array in inputs.items()}
-            inputs = [piece(arrays, at, at + 1) for at in range(rows_of(arrays))]
-        waiting: deque[asyncio.Task[Result]] = deque()
+        """The results of all, in order. The first error is raised, and the others are withdrawn."""
+        tasks = [asyncio.ensure_future(self.submit(model, each, **options)) for each in inputs]
         try:
-            for each in inputs:
-                waiting.append(asyncio.ensure_future(self.submit(model, each, **options)))
-                if len(waiting) >= in_flight:
-                    yield await waiting.popleft()
-            while waiting:
-                yield await waiting.popleft()
+            return await asyncio.gather(*tasks)
         finally:
-            for task in waiting:
+            for task in tasks:
                 task.cancel()
 
-    async def _request(self, driver: "Driver", model: str, inputs: Any, options: Options) -> Request:
-        knowledge, default_s = driver.connection.knowledge, driver.connection.default_timeout_s
+    async def map(
+        self, model: str, inputs: Any, *, in_flight: int = IN_FLIGHT, **options: Unpack[Options]
+    ) -> AsyncIterator[Result]:
+        """As `Client.map`."""
+        driver, request = await self._connected(), Request(model, **options)
+        timeout_s = request.timeout_s(driver.connection.timeout_s)
+        known = await self._known(driver, model, timeout_s)
+        work = Work(driver.submit, driver.connection.planner, request, timeout_s, known)
+        work.map(inputs, in_flight)
         try:
-            return knowledge.request(model, inputs, options, default_s)
-        except Unknown:
-            knowledge.learn(model, await driver.question("model", options.get("timeout") or default_s, name=model))
-            return knowledge.request(model, inputs, options, default_s)
-
-    async def status(self) -> dict[str, Any]:
-        return await self._connected().question("status", ASK_S)  # type: ignore[no-any-return]
-
-    async def models(self) -> list[dict[str, Any]]:
-        return await self._connected().question("models", ASK_S)  # type: ignore[no-any-return]
-
-    async def model(self, name: str) -> dict[str, Any]:
-        return await self._connected().question("model", ASK_S, name=name)  # type: ignore[no-any-return]
+            while (future := work.next()) is not None:
+                for result in work.take_rows(await outcome_of(future)):
+                    yield result
+        finally:
+            work.cancel()
 
     async def is_ready(self) -> bool:
         return all(model["state"] == "READY" for model in (await self.status())["models"])
 
-    async def wait_ready(self, timeout: float = READY_S) -> None:
-        until = time.monotonic() + timeout
-        for model in (await self.status())["models"]:
-            await self._connected().question("model", max(0.0, until - time.monotonic()), name=model["name"])
+    async def wait_ready(self, timeout: float = READY_S, model: str | None = None) -> None:
+        """As `Client.wait_ready`."""
+        until = time.monotonic() + checked_timeout(timeout, READY_S)
+        for name in [model] if model is not None else [each["name"] for each in (await self.status())["models"]]:
+            await self._ask("model", max(0.0, until - time.monotonic()), name=name)
 
-    async def stop(self) -> None:
-        await self._connected().question("stop", ASK_S)
+    async def _ask(self, question: str, timeout_s: float = ASK_S, /, **arguments: Any) -> Any:
+        return await (await self._connected()).question(question, arguments, timeout_s)
 
-    def _connected(self) -> "Driver":
+    async def _known(self, driver: "Driver", model: str, timeout_s: float) -> Signatures:
+        planner = driver.connection.planner
+        if known := planner.known(model):
+            return known
+        return planner.learn(model, await driver.question("model", {"name": model}, timeout_s))
+
+    async def _connected(self) -> "Driver":
         loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise PoolUnreachable("the client was closed")
         driver = self._driver
-        if driver is not None and not driver.is_over:
-            if driver.loop is loop:
-                return driver
+        if driver is not None and driver.loop is loop and not driver.is_over:
+            return driver
+        if driver is not None:
             driver.end(PoolUnreachable("the client's event loop is another one now"))
-        driver = self._driver = Driver(connect(self._endpoint), loop)
-        return driver
+        task = self._connecting
+        if task is None or task.done() or task.get_loop() is not loop:
+            task = self._connecting = loop.create_task(self._connect(loop))
+        return await asyncio.shield(task)  # others wait for it too
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> "Driver":
+        attempt = connecting(self._endpoint)
+        while True:
+            try:
+                pause_s = next(attempt)
+            except StopIteration as found:
+                self._driver = Driver(found.value, loop)
+                return self._driver
+            await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
+        """Jobs without an answer end in `PoolUnreachable`."""
+        self._is_closed = True
         if self._driver is not None:
-            self._driver.end(PoolUnreachable("the client was closed"))
+            self._driver.end(PoolUnreachable("the client was closed before the pool answered"))
 
-    async def __aenter__(self) -> "AsyncClient":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -137,95 +145,87 @@ class Driver:
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.connection, self.loop = connection, loop
         self.is_over = False
-        self._channel = Channel(connection)
-        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._flight = Flight(Channel(connection))
         self._outbox: list[bytes] = []
-        self._descriptor = int(self._channel.socket.getsockopt(zmq.FD))
-        loop.add_reader(self._descriptor, self._read)
-        loop.add_reader(connection.fileno(), self._look)
+        self._sources = [int(self._flight.channel.socket.getsockopt(zmq.FD)), connection.link.fileno()]
+        for source in self._sources:
+            loop.add_reader(source, self._turn)
+        self._look = loop.call_later(LOOK_S, self._turn)
 
-    async def job(self, request: Request) -> Result:
-        number, body = self._channel.encode(request)
-        try:
-            return await self._answer(number, body, request.timeout_s)  # type: ignore[no-any-return]
-        except asyncio.CancelledError:
-            if not self.is_over:
-                self._put(self._channel.cancel(number))
-            raise
+    def submit(
+        self, plan: Plan, arrays: list[Array], timeout_s: float, priority: int, flags: int = 0
+    ) -> "asyncio.Future[Result]":
+        """Raises `InvalidInput` and `Overloaded`."""
+        if (unsent := self._flight.unsent_bytes) > MOST_UNSENT_BYTES:
+            raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
+        channel = self._flight.channel
+        number = next(channel.numbers)
+        body = channel.job(number, plan, arrays, time.monotonic(), timeout_s, priority, flags)
+        return self._put(number, body, timeout_s)
 
-    async def question(self, question: str, timeout_s: float, /, **arguments: Any) -> Any:
-        number, body = self._channel.ask(question, arguments, timeout_s)
-        return await self._answer(number, body, timeout_s)
+    def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> "asyncio.Future[Any]":
+        number = next(self._flight.channel.numbers)
+        return self._put(number, self._flight.channel.question(number, name, arguments, timeout_s), timeout_s)
 
-    async def _answer(self, number: int, body: bytes, timeout_s: float) -> Any:
-        if self.is_over:
-            raise PoolUnreachable("the pool is gone")
-        future: asyncio.Future[Any] = self.loop.create_future()
-        self._futures[number] = future
-        self._put(body)
-        late = self.loop.call_later(timeout_s + GRACE_S, self._late, number)
-        try:
-            return await future
-        finally:
-            late.cancel()
-            self._futures.pop(number, None)
-
-    def _late(self, number: int) -> None:
-        """A loop that was blocked reads first what came meanwhile."""
-        self._read()
-        if (future := self._futures.get(number)) is not None and not future.done():
-            future.set_exception(DeadlineExceeded("the pool did not answer in time"))
-
-    def _put(self, body: bytes) -> None:
+    def _put(self, number: int, body: bytes, timeout_s: float) -> "asyncio.Future[Any]":
         """What one turn of the loop submits travels together."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        future.add_done_callback(lambda future: self._withdraw(number) if future.cancelled() else None)
+        if self.is_over:
+            finish(future, self.connection.gone())
+            return future
+        self._flight.add(number, future, time.monotonic() + timeout_s + GRACE_S)
         self._outbox.append(body)
         if len(self._outbox) == 1:
-            self.loop.call_soon(self._send)
+            self.loop.call_soon(self._turn)
+        return future
+
+    def _withdraw(self, number: int) -> None:
+        if not self.is_over:
+            self._send()
+            self._flight.withdraw(number)
+            self.loop.call_soon(self._turn)  # sending may have taken the note that something came
 
     def _send(self) -> None:
+        bodies, self._outbox = self._outbox, []
+        self._flight.send(bodies)
+
+    def _turn(self) -> None:
+        """Sends what has gathered, and reads all that has come: the socket's descriptor tells of changes alone."""
         if self.is_over:
             return
-        waiting = deque(letters(self._outbox))
-        self._outbox.clear()
+        flight = self._flight
         try:
-            while waiting:
-                self._channel.socket.send(waiting[0], zmq.NOBLOCK)
-                waiting.popleft()
-        except zmq.Again:
-            self._outbox.extend(waiting)
-            self.loop.call_later(RETRY_S, self._send)
-        self._read()  # sending may have taken the note that something came
-
-    def _read(self) -> None:
-        """All that is there: the descriptor tells of changes alone."""
-        socket = self._channel.socket
-        try:
-            while not self.is_over and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                for number, value in self._channel.decode(socket.recv_multipart()):
-                    future = self._futures.get(number)
-                    if future is None or future.done():
-                        continue
-                    if isinstance(value, PoolError):
-                        future.set_exception(value)
-                    else:
-                        future.set_result(value)
+            if self._outbox or flight.unsent_bytes:
+                self._send()
+            is_gone = self.connection.is_gone
+            if flight.receive():
+                self.loop.call_soon(self._turn)
+            elif is_gone:
+                raise self.connection.gone()
+            else:
+                flight.expire(time.monotonic())
         except PoolError as error:
             self.end(error)
+            return
+        self._look.cancel()
+        self._look = self.loop.call_later(RETRY_S if flight.unsent_bytes else LOOK_S, self._turn)
 
-    def _look(self) -> None:
-        if not self.connection.look():
-            self._read()
-            self.end(PoolUnreachable(f"the pool at {self.connection.endpoint} went away"))
-
-    def end(self, why: PoolError) -> None:
+    def end(self, error: PoolError) -> None:
         if self.is_over:
             return
         self.is_over = True
         if not self.loop.is_closed():
-            self.loop.remove_reader(self._descriptor)
-            self.loop.remove_reader(self.connection.fileno())
-            for future in self._futures.values():
-                if not future.done():
-                    future.set_exception(type(why)(str(why)))
-        self._channel.close()
+            self._look.cancel()
+            for source in self._sources:
+                self.loop.remove_reader(source)
+            self._flight.fail(error)
+        self._flight.channel.close()
         self.connection.close()
+
+
+async def outcome_of(future: "asyncio.Future[Result]") -> "Result | PoolError":
+    try:
+        return await future
+    except PoolError as error:
+        return error

@@ -1,115 +1,139 @@
-"""Large inputs in blocks of a batch's size, and their answers joined or row by row, in order.
+"""Large inputs in blocks of a batch's size, and their answers joined, or row by row in order.
 
-Only rows that may be joined are cut. A lane that may not join them answers `Stale`: then each goes as it came.
+Only rows that may be joined are cut. A lane that may not join them says so, and then they go as they came.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pool.client.channel import Stale
-from pool.client.futures import Result, joined
-from pool.client.knowledge import Request
+from pool.client.futures import Result
+from pool.client.inputs import Plan, Planner, Request, Signatures, chosen, common_rows, convert
 from pool.errors import InvalidInput, ModelFailed, PoolError, Quarantined
+from pool.wire.bodies import BLOCK
+from pool.wire.tensors import Array
 
-__all__ = ["Send", "blocks_of", "in_blocks", "map_inputs", "map_rows", "piece", "rows_of"]
+__all__ = ["IN_FLIGHT", "Work", "joined"]
 
-Arrays = list[NDArray[Any]]
-Send = Callable[[dict[str, NDArray[Any]], bool], "Future[Result]"]
-"""Submits inputs, as a block or as they are."""
+IN_FLIGHT = 64
+MOST_BYTES = 64 << 20  # on the way: more would find no place in the shared memory
+OF_ROWS = (InvalidInput, ModelFailed, Quarantined, Stale)  # errors that one row may cause
 
-
-def blocks_of(request: Request) -> int:
-    """Rows of a block, or 0 if the job is to be sent as it is."""
-    prepared = request.prepared
-    signature = prepared.signature
-    return signature.max_batch if signature.is_joined and prepared.rows > signature.max_batch else 0
+Submit = Callable[[Plan, list[Array], float, int, int], Any]
 
 
-def in_blocks(inputs: dict[str, NDArray[Any]], rows: int, block: int, send: Send) -> Result:
-    """One result of a call that is cut. An error of any block is the call's."""
-    parts = [
-        send({name: array[at : at + block] for name, array in inputs.items()}, True) for at in range(0, rows, block)
-    ]
-    try:
-        results = [part.result() for part in parts]
-        if len({result.version for result in results}) == 1:
-            return joined(results)
-    except Stale:
-        pass
-    finally:
-        for part in parts:
-            part.cancel()
-    return send(inputs, False).result()
+class Piece(NamedTuple):
+    inputs: Any
+    rows: int = 1
+    flags: int = 0
+    nbytes: int = 0
 
 
-def map_inputs(inputs: Iterable[Any], in_flight: int, send: Callable[[Any], "Future[Result]"]) -> Iterator[Result]:
-    """The results of single jobs, in order."""
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for each in inputs:
-            waiting.append(send(each))
-            if len(waiting) >= in_flight:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
+class Work:
+    """Pieces on their way, so many at a time, and what they give, in order. Whoever waits for them drives it."""
+
+    def __init__(self, submit: Submit, planner: Planner, request: Request, timeout_s: float, known: Signatures) -> None:
+        """`submit` returns a future."""
+        self._submit, self._planner, self._request, self._known = submit, planner, request, known
+        self._timeout_s, self._until = timeout_s, math.inf
+        self._source: Iterator[Piece] = iter(())
+        self._in_flight = IN_FLIGHT
+        self._window: deque[tuple[Piece, Any]] = deque()
+        self._nbytes = 0
+
+    def map(self, inputs: Any, in_flight: int) -> None:
+        """An iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
+        self._in_flight = in_flight
+        if in_flight < 1:
+            raise InvalidInput(f"in_flight={in_flight}: give 1 or more")
+        if isinstance(inputs, Mapping | np.ndarray):
+            signature = chosen(self._request, self._known)
+            arrays = convert(inputs, signature)
+            rows = common_rows(arrays)
+            if not rows and any(array.size for array in arrays.values()):
+                raise InvalidInput("map: give arrays of one length")
+            self._source = blocks(arrays, rows, signature.max_batch if signature.is_joined else 1)
+        elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
+            self._source = map(Piece, inputs)
+        else:
+            raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
+
+    def cut(self, plan: Plan, arrays: list[Array]) -> None:
+        """One call's inputs, which have its timeout together."""
+        self._until = time.monotonic() + self._timeout_s
+        inputs = dict(zip(plan.names, arrays, strict=True))
+        self._source = blocks(inputs, common_rows(inputs), plan.block)
+
+    def next(self) -> Any:
+        """The future of the first piece that has not been taken; None: there is none left."""
+        while len(self._window) < self._in_flight and self._nbytes < MOST_BYTES:
+            piece = next(self._source, None)
+            if piece is None:
+                break
+            self._window.append(self._sent(piece))
+        return self._window[0][1] if self._window else None
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, min(self._timeout_s, self._until - time.monotonic()))
+
+    def _sent(self, piece: Piece) -> tuple[Piece, Any]:
+        plan, arrays = self._planner.prepare(self._request, piece.inputs, self._known)
+        future = self._submit(plan, arrays, self.left_s, self._request.priority, piece.flags)
+        self._nbytes += piece.nbytes
+        return piece, future
+
+    def take(self, outcome: "Result | PoolError") -> Result:
+        """Of the first piece, whole. Raises its error; `Stale` if it is no answer to its rows."""
+        piece, _ = self._window.popleft()
+        self._nbytes -= piece.nbytes
+        if isinstance(outcome, PoolError):
+            raise outcome
+        if piece.flags and not all(array.ndim and len(array) == piece.rows for array in outcome.values()):
+            raise Stale("the outputs have other rows than the inputs")
+        return outcome
+
+    def take_rows(self, outcome: "Result | PoolError") -> Iterator[Result]:
+        """Of the first piece, row by row. If it failed, its halves are sent instead, down to the guilty row."""
+        piece, _ = self._window[0]
+        try:
+            result = self.take(outcome)
+        except OF_ROWS as error:
+            if not piece.flags:
+                raise
+            size = 1 if isinstance(error, Stale) else (piece.rows + 1) // 2
+            again = [self._sent(each) for each in blocks(piece.inputs, piece.rows, size)]
+            self._window.extendleft(reversed(again))
+            return
+        if not piece.flags:
+            yield result
+            return
+        for at in range(piece.rows):
+            yield derived(result, {name: array[at : at + 1] for name, array in result.items()})
+
+    def cancel(self) -> None:
+        for _, future in self._window:
             future.cancel()
 
 
-def map_rows(inputs: Mapping[str, Any], block: int, in_flight: int, send: Send) -> Iterator[Result]:
-    """The result of each row of arrays, in order."""
-    arrays = {name: np.asarray(array) for name, array in inputs.items()}
-    rows = rows_of(arrays)
-    waiting: deque[tuple[Future[Result], int, int]] = deque()
-    try:
-        for begin in range(0, rows, block):
-            end = min(begin + block, rows)
-            waiting.append((send(piece(arrays, begin, end), end - begin > 1), begin, end))
-            if len(waiting) >= in_flight:
-                yield from _rows(arrays, *waiting.popleft(), send)
-        while waiting:
-            yield from _rows(arrays, *waiting.popleft(), send)
-    finally:
-        for future, _, _ in waiting:
-            future.cancel()
+def blocks(arrays: Mapping[str, Array], rows: int, size: int) -> Iterator[Piece]:
+    for at in range(0, rows, size):
+        part = {name: array[at : at + size] for name, array in arrays.items()}
+        count = min(size, rows - at)
+        yield Piece(part, count, BLOCK if count > 1 else 0, sum(array.nbytes for array in part.values()))
 
 
-def rows_of(arrays: dict[str, NDArray[Any]]) -> int:
-    """Raises `InvalidInput` where the arrays do not have as many rows each."""
-    lengths = {len(array) if array.ndim else 0 for array in arrays.values()}
-    if len(lengths) != 1:
-        raise InvalidInput(f"arrays of {sorted(lengths)} rows; give arrays of one length")
-    return lengths.pop()
+def derived(result: Result, arrays: Mapping[str, Array]) -> Result:
+    made = Result(arrays)
+    made.slot, made.device, made.version, made.timeline = result.slot, result.device, result.version, result.timeline
+    return made
 
 
-def piece(arrays: dict[str, NDArray[Any]], begin: int, end: int) -> dict[str, NDArray[Any]]:
-    return {name: array[begin:end] for name, array in arrays.items()}
-
-
-def _rows(
-    arrays: dict[str, NDArray[Any]], future: "Future[Result]", begin: int, end: int, send: Send
-) -> Iterator[Result]:
-    """A failed block is halved until the guilty row raises; those before it have been given by then."""
-    count = end - begin
-    try:
-        result = future.result()
-    except PoolError as error:
-        if count == 1 or not isinstance(error, Stale | ModelFailed | InvalidInput | Quarantined):
-            raise
-        size = 1 if isinstance(error, Stale) else (count + 1) // 2
-        parts = [(at, min(at + size, end)) for at in range(begin, end, size)]
-        futures = [send(piece(arrays, at, to), to - at > 1) for at, to in parts]
-        for part, (at, to) in zip(futures, parts, strict=True):
-            yield from _rows(arrays, part, at, to, send)
-        return
-    if count == 1:
-        yield result
-        return
-    for index in range(count):
-        yield result.row(index)
+def joined(parts: list[Result]) -> Result:
+    """One below the other; slot and times are the last one's."""
+    return derived(parts[-1], {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

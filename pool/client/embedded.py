@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from pool.client.client import READY_S, Client
@@ -16,10 +15,11 @@ __all__ = ["EmbeddedPool", "start"]
 
 STOP_S = 45.0
 POLL_S = 0.02
+LAST_BYTES = 4000
 
 
 def start(config: str | os.PathLike[str] | None = None, *, timeout: float = READY_S) -> "EmbeddedPool":
-    """Starts a pool and waits until all of its models are served: `with start("config.toml") as pool:`.
+    """Starts a pool and waits until all of its models are served: `with start("config.toml") as pool: …`.
 
     `config`: None is the demo model. Raises `InvalidConfig`, and `PoolUnreachable` with the pool's last words.
     """
@@ -31,26 +31,22 @@ class EmbeddedPool(Client):
 
     def __init__(self, config: str | os.PathLike[str] | None, timeout: float) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pool-")
-        self._words = Path(self._folder.name) / "log"
+        self._log = Path(self._folder.name, "log")
         endpoint = f"ipc://{self._folder.name}/pool.sock"
-        self._tie, theirs = socket.socketpair()  # its end is this process's
+        self._tie, theirs = socket.socketpair()  # the pool stops at its end of file
         command = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
         if config is not None:
             command += ["--config", os.path.abspath(config)]
-        environ: Mapping[str, str] = {**os.environ, "POOL_ENDPOINT": endpoint}
-        try:
-            with self._words.open("wb") as words:
-                self._process = subprocess.Popen(
-                    command,
-                    env=environ,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=words,
-                    stderr=words,
-                    start_new_session=True,  # Ctrl-C is for the caller
-                )
-        finally:
-            theirs.close()
+        with theirs, self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, "POOL_ENDPOINT": endpoint},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the caller
+            )
         try:
             self._wait(endpoint, time.monotonic() + timeout)
         except BaseException:
@@ -59,22 +55,21 @@ class EmbeddedPool(Client):
 
     def _wait(self, endpoint: str, until: float) -> None:
         while True:
-            if self._process.poll() is not None:
-                text = self._words.read_text(errors="replace").strip()
-                raise (InvalidConfig if self._process.returncode == 2 else PoolUnreachable)(text[-4000:])
             try:
                 super().__init__(endpoint)
                 break
-            except PoolUnreachable:
+            except PoolUnreachable as error:
+                if self._process.poll() is not None:
+                    words = self._log.read_text(errors="replace").strip()[-LAST_BYTES:]
+                    raise (InvalidConfig if self._process.returncode == 2 else PoolUnreachable)(words) from None
                 if time.monotonic() > until:
-                    raise
-                time.sleep(POLL_S)
+                    raise error from None
+            time.sleep(POLL_S)
         self.wait_ready(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
         """Ends the pool: running jobs finish first."""
-        if hasattr(self, "_connection"):
-            super().close()
+        super().close()
         self._end()
 
     def _end(self) -> None:
@@ -85,6 +80,3 @@ class EmbeddedPool(Client):
             self._process.kill()
             self._process.wait()
         self._folder.cleanup()
-
-    def __enter__(self) -> "EmbeddedPool":
-        return self

@@ -1,118 +1,266 @@
-"""Arrays of what callers give: lists, numbers, strings, arrays of any layout and byte order."""
+"""What callers give, as arrays: by the model's signature, and only if no value becomes another one.
 
-from collections.abc import Mapping
-from typing import Any
+Arrays that look like ones seen before need one look into a dict. The signatures are asked of the pool only for values
+that may have to be converted, and for inputs of several rows, which may have to be cut.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from pool.errors import InvalidInput
-from pool.wire.signatures import Signature, TensorInfo, choice, shape_fits
-from pool.wire.tensors import DTYPE_NAMES, DTYPES
+from pool.wire.bodies import seconds_of
+from pool.wire.signatures import Signature, TensorInfo, choice, signature_name
+from pool.wire.specs import BadMessage, job_spec, parse_job
+from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
 
-__all__ = ["arrays_of"]
+__all__ = [
+    "Options",
+    "Plan",
+    "Planner",
+    "Request",
+    "Signatures",
+    "Unknown",
+    "checked_timeout",
+    "chosen",
+    "common_rows",
+    "convert",
+]
 
-Array = NDArray[Any]
+MOST_PLANS = 1024
+OF_PYTHON = frozenset(map(np.dtype, ("bool", "int64", "uint64", "float64", "complex128")))
+"""What numpy makes of Python's numbers. Arrays of these dtypes go where their values go."""
 
-OF_PYTHON = frozenset(map(np.dtype, (np.int64, np.float64, np.complex128, np.bool_)))
-"""What numpy makes of Python's numbers: an array of these goes where a list of them goes."""
+Signatures = Mapping[str, Signature]
 
 
-def arrays_of(inputs: Any, signature: Signature, where: str) -> dict[str, Array]:
-    """In the order of their names, of the signature's dtypes, in C order. Raises `InvalidInput`.
+class Options(TypedDict, total=False):
+    """Of every job."""
 
-    `inputs` may be a single value if the signature has one input.
-    """
-    if not isinstance(inputs, Mapping):
-        if len(signature.inputs) != 1:
-            raise InvalidInput(f"{where}: give a mapping of its inputs: {', '.join(sorted(signature.inputs))}")
-        inputs = {next(iter(signature.inputs)): inputs}
-    found: dict[str, Array] = {}
-    for name in sorted(inputs, key=str):
-        wanted = signature.inputs.get(name)
-        if wanted is None:
-            raise InvalidInput(f"{where}: no input {name!r:.80}; {choice(str(name), signature.inputs)}")
+    signature: str | None
+    """None: the default one, or the only one."""
+    outputs: Sequence[str] | None
+    """The names of those to be returned; None: all."""
+    timeout: float | None
+    """Seconds until the job ends in `DeadlineExceeded`; None: what the pool's configuration says."""
+    priority: int
+    """-100 to 100; higher goes first."""
+
+
+class Request(NamedTuple):
+    model: str
+    signature: str | None = None
+    outputs: Sequence[str] | None = None
+    timeout: float | None = None
+    priority: int = 0
+
+    def timeout_s(self, default: float) -> float:
+        """Raises `InvalidInput`, for a wrong priority too."""
+        if type(self.priority) is not int or not -100 <= self.priority <= 100:
+            raise InvalidInput(f"a priority of {self.priority!r}: give -100 to 100; higher goes first")
+        return checked_timeout(self.timeout, default)
+
+
+class Plan:
+    """What jobs of equal specs share."""
+
+    __slots__ = ("block", "has_strings", "known", "layout", "names", "room", "size", "spec")
+
+    def __init__(self, spec: bytes, layout: Layout, block: int = 0, known: Signatures | None = None) -> None:
+        self.spec, self.layout = spec, layout
+        self.size, self.has_strings = layout.fixed_bytes, layout.has_strings
+        self.names = [tensor.name for tensor in layout.tensors]
+        self.room = 0
+        """What the largest answer so far needed, if it was large."""
+        self.block, self.known = block, known
+        """Rows to cut the inputs into; 0: they travel whole."""
+
+
+class Unknown(Exception):
+    """The model's signatures are needed first."""
+
+
+class Planner:
+    """From any thread: dicts alone are shared, and what is made twice is equal."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Any, Plan] = {}  # by spec, and by what arrays look like
+        self._signatures: dict[str, Signatures] = {}
+
+    def prepare(self, request: Request, inputs: Any, known: Signatures | None = None) -> tuple[Plan, list[Array]]:
+        """The arrays to send, in the plan's order. Raises `InvalidInput`, and `Unknown` if `known` is needed."""
+        model, signature, outputs, _, _ = request
+        if outputs is not None:
+            outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+        key = None
         try:
-            found[name] = _array(inputs[name], wanted)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(f"{where}: input {name!r}: expected {wanted}: {error}") from None
-    return found
+            looks = [(name, array.__class__, array.dtype, array.shape) for name, array in inputs.items()]
+            key = (model, signature, outputs, *looks)
+            plan = self._plans[key]
+        except (AttributeError, KeyError, TypeError):
+            pass
+        else:
+            return plan, [inputs[name] for name in plan.names]
+        if not isinstance(model, str) or not isinstance(signature, str | None):
+            raise InvalidInput(f"model {model!r:.80}, signature {signature!r:.80}: give their names")
+        known = known or self._signatures.get(model)
+        if known is not None:
+            info = chosen(request, known)
+            arrays = convert(inputs, info)
+        elif is_exact(inputs) and common_rows(inputs) <= 1:
+            info, arrays = None, inputs
+        else:
+            raise Unknown(model)
+        arrays = {name: arrays[name] for name in sorted(arrays)}
+        try:
+            spec = job_spec(model, signature or "", outputs, describe(arrays))
+            plan = self._plans.get(spec) or self._planned(spec, info, known)
+        except (BadMessage, TypeError, ValueError) as error:
+            raise InvalidInput(f"model {model!r:.80}: {error}") from None
+        if key is not None and all(arrays[name] is inputs[name] for name in arrays):
+            self._plans[key] = plan
+        return plan, [*arrays.values()]
+
+    def _planned(self, spec: bytes, info: Signature | None, known: Signatures | None) -> Plan:
+        job = parse_job(spec)
+        plan = Plan(spec, Layout(job.tensors))
+        if info is not None:
+            if why := info.mismatch(job.tensors, job.outputs):
+                raise ValueError(why)
+            rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
+            if info.is_joined and len(rows) == 1 and max(rows) > info.max_batch:
+                plan.block, plan.known = info.max_batch, known
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        self._plans[spec] = plan
+        return plan
+
+    def known(self, model: str) -> Signatures | None:
+        return self._signatures.get(model)
+
+    def learn(self, model: str, record: Mapping[str, Any]) -> Signatures:
+        """From the pool's answer to the question "model"."""
+        made = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
+        self._plans.clear()  # some may have been made without them
+        self._signatures[model] = made
+        return made
+
+    def forget(self, model: str) -> None:
+        """Of a model that may have become another one."""
+        self._signatures.pop(model, None)
+        self._plans.clear()
 
 
-def _array(value: Any, wanted: TensorInfo) -> Array:
-    """Raises `TypeError` and `ValueError` with what is wrong."""
+def chosen(request: Request, known: Signatures) -> Signature:
+    try:
+        return known[signature_name(request.signature or "", known)]
+    except LookupError as error:
+        raise InvalidInput(f"model {request.model}: {error.args[0]}") from None
+
+
+def is_exact(inputs: Any) -> bool:
+    """Whether the inputs can travel as they are, for all that can be said without the signature."""
+    return isinstance(inputs, Mapping) and all(
+        type(array) is np.ndarray
+        and array.dtype in DTYPE_NAMES
+        and not array.dtype.hasobject
+        and array.dtype not in OF_PYTHON
+        and isinstance(name, str)
+        for name, array in inputs.items()
+    )
+
+
+def common_rows(arrays: Mapping[str, Array]) -> int:
+    """The first dimension of all arrays; 0 if there is none, or they differ."""
+    sizes = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def checked_timeout(timeout: float | None, default: float) -> float:
+    if timeout is None:
+        return default
+    try:
+        return seconds_of(float(timeout))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"timeout: {error}; give seconds") from None
+
+
+def convert(inputs: Any, info: Signature) -> dict[str, Array]:
+    """Each input in the dtype of the signature. Shapes are not checked. Raises `InvalidInput`."""
+    if not isinstance(inputs, Mapping):
+        names = [name for name in info.inputs if name not in info.defaults] or [*info.inputs]
+        if len(names) != 1:
+            raise InvalidInput(f"give a mapping: the signature has the inputs {', '.join(sorted(names)) or '(none)'}")
+        inputs = {names[0]: inputs}
+    for name in inputs:
+        if name not in info.inputs:
+            raise InvalidInput(f"no input {name!r:.80}; {choice(str(name), info.inputs)}")
+    return {name: converted(name, value, info.inputs[name]) for name, value in inputs.items()}
+
+
+def converted(name: str, value: Any, wanted: TensorInfo) -> Array:
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError("a masked array; TensorFlow has no masks, so fill it first")
-    if wanted.dtype not in DTYPES:
-        raise TypeError(f"this client's libraries have no dtype {wanted.dtype}")
-    array = _strings(value) if wanted.dtype == "string" else _numbers(value, DTYPES[wanted.dtype])
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
-    if not shape_fits(array.shape, wanted.shape):
-        got = TensorInfo(DTYPE_NAMES[array.dtype], array.shape)
-        hint = ""
-        if wanted.shape and wanted.shape[0] in (-1, 1) and shape_fits((1, *array.shape), wanted.shape):
-            hint = ": add an axis (`array[None]`)"
-        raise ValueError(f"got {got}{hint}")
-    return array
+        raise InvalidInput(f"input {name!r}: a masked array has no values where it is masked; fill it: array.filled(0)")
+    try:
+        if wanted.dtype == "string":
+            return texts(value)
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            array = np.asarray(array.tolist())
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        target = DTYPES[wanted.dtype]
+        if array.dtype not in DTYPE_NAMES or array.dtype.hasobject:
+            raise TypeError(f"got elements of {array.dtype}")
+        if array.dtype == target:
+            return array
+        if isinstance(value, np.ndarray) and array.dtype not in OF_PYTHON:
+            got = TensorInfo(DTYPE_NAMES[array.dtype], array.shape)
+            raise TypeError(f"got {got}: convert it: array.astype({wanted.dtype!r})")
+        if not array.size:
+            return np.empty(array.shape, target)
+        made = cast(array, target)
+        if made is None:
+            raise TypeError(f"got {array.dtype} values that {wanted.dtype} does not hold")
+        return made
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"input {name!r}: expected {wanted}, {error}") from None
 
 
-def _strings(value: Any) -> Array:
-    """`bytes` in an array of objects; `str` becomes UTF-8. numpy's own texts lose trailing NULs before they come."""
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return value
-    array = np.array(value, dtype=object)
-    if isinstance(value, str | bytes):
-        array = np.empty((), object)
-        array[()] = value
-    for element in array.ravel().tolist():
-        if not isinstance(element, str | bytes):
-            raise TypeError(f"got {type(element).__name__}, where strings go")
-    return array
+def texts(value: Any) -> Array:
+    """Whether each element is one is seen when they are encoded."""
+    array = value if isinstance(value, np.ndarray) else np.array(value, dtype=object)
+    if array.dtype.kind not in "OUST":
+        raise TypeError(f"got {array.dtype}")
+    return np.asarray(array).astype(object, copy=False)
 
 
-def _numbers(value: Any, target: "np.dtype[Any]") -> Array:
-    array = np.asarray(value)
-    if array.dtype == target:
-        return array
-    if array.dtype.kind in "SUOT":
-        raise TypeError(f"got {'objects' if array.dtype.kind == 'O' else 'strings'}, where numbers go")
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if native.dtype == target:
-        return native
-    if not native.size and not isinstance(value, np.ndarray):
-        return np.empty(native.shape, target)  # an empty list has no dtype
-    weak = native.dtype in OF_PYTHON or not isinstance(value, np.ndarray | np.generic)
-    made = _cast(native, target, weak)
-    if made is None:
-        name = DTYPE_NAMES.get(native.dtype, str(native.dtype))
-        raise TypeError(f"got {name}, whose values it does not hold" if weak else f"got {name}; cast it yourself")
-    return made
+def cast(array: Array, target: "np.dtype[Any]") -> Array | None:
+    """None where a value would become another one; floats may lose digits, but not their size.
 
-
-def _cast(array: Array, target: "np.dtype[Any]", may_round: bool) -> Array | None:
-    """The array in another dtype if its values survive: numbers of Python up to rounding, all others exactly.
-
-    numpy's own casts wrap and saturate in silence, so the values are compared afterwards.
+    numpy's own answers do not do: its casts wrap, saturate and round in silence, and it knows little of ml_dtypes.
     """
+    name, source = DTYPE_NAMES[target], array.dtype
+    is_integer = name == "bool" or name.startswith(("int", "uint"))
+    if source.kind == "c" and not name.startswith("complex"):
+        return None
     with np.errstate(all="ignore"):
-        if array.dtype.kind == "c" and target.kind != "c":
-            return None
+        if is_integer:
+            info = ml_dtypes.iinfo(np.uint8 if name == "bool" else target)
+            most = 1 if name == "bool" else int(info.max)
+            if not ((array >= int(info.min)) & (array < most + 1) & (array % 1 == 0)).all():
+                return None
+            return array.astype(np.uint64 if target == np.uint64 else np.int64).astype(target)
         made = array.astype(target)
-        back = made.astype(array.dtype)
-        if _is_real(target) and array.dtype.kind == "f" and may_round:
-            is_kept = np.isfinite(back.astype(np.float64)) == np.isfinite(array)
-            info = ml_dtypes.finfo(target)
-            is_kept &= ~np.isfinite(array) | (np.abs(array) <= float(info.max) * (1 + float(info.eps) / 2))
-            return made if bool(is_kept.all()) else None
-        if target.kind == "c" and array.dtype.kind in "fc" and may_round:
-            return made if bool((np.isfinite(made) == np.isfinite(array)).all()) else None
-        same = (back == array) | ((back != back) & (array != array))  # NaN is itself here
-        if array.dtype.kind in "iu" and target.kind in "iu":
-            same &= (made < 0) == (array < 0)
-        return made if bool(np.all(same)) else None
-
-
-def _is_real(dtype: "np.dtype[Any]") -> bool:
-    return dtype.kind == "f" or "float" in DTYPE_NAMES[dtype]
+        if source.kind in "biu":
+            back = made.astype(np.complex128).real
+            past = math.ldexp(1, 64 if source == np.uint64 else 63)  # beyond it the way back is undefined
+            return made if ((back < past) & (back.astype(source) == array)).all() else None
+        asked, got = (each.reshape(-1).astype(np.complex128).view(np.float64) for each in (array, made))
+        limits = ml_dtypes.finfo(target)
+        largest = float(limits.max) * (1 + float(limits.eps) / 2)  # float4 saturates where others become infinite
+        is_fine = np.isfinite(got) & (np.abs(asked) <= largest)
+        is_same = (asked == got) | (np.isnan(asked) & np.isnan(got))
+        return made if np.where(np.isfinite(asked), is_fine, is_same).all() else None

@@ -1,64 +1,73 @@
-"""Shared memory: regions side by side, free again when the last array has gone, never two owners."""
+"""Shared memory: regions never overlap, come back whole, and follow the arrays that view them."""
 
-import gc
+import os
 import random
 
 import numpy as np
+import pytest
 
 from pool.client.arena import Arena
 
-
-def test_neighbours_lie_side_by_side_and_rooms_at_the_other_end() -> None:
-    arena = Arena(1 << 20)
-    assert [arena.take(100) for _ in range(3)] == [0, 128, 256]
-    assert arena.take(64, from_high_end=True) == (1 << 20) - 64
-    arena.give(128, 100)
-    assert arena.take(128) == 128, "what was touched before is used first"
-    assert arena.take(1 << 20) is None
-    arena.close()
+SIZE = 1 << 16
 
 
-def test_a_region_is_free_when_its_last_array_has_gone() -> None:
-    arena = Arena(1 << 16)
-    offset = arena.take(1 << 16)
-    assert offset == 0
-    arena.memory[:8] = b"12345678"
-    array = np.ndarray((8,), np.uint8, arena.hold(0, 1 << 16))  # type: ignore[arg-type]
-    part = array[2:4].reshape(1, 2)
-    del array
-    gc.collect()
-    assert arena.take(64) is None, "a view of a view still reads it"
-    assert part.tolist() == [[51, 52]]
-    part[0, 0] = 9
-    assert arena.memory[2] == 9
-    del part
-    gc.collect()
-    assert arena.take(1 << 16) == 0
-    arena.close()
+@pytest.fixture
+def arena() -> Arena:
+    made = Arena(SIZE)
+    os.close(made.descriptor)
+    return made
 
 
-def test_a_walk_of_takes_and_gives_never_overlaps_and_ends_whole() -> None:
-    chance = random.Random(5)
-    arena = Arena(1 << 16)
-    taken: dict[int, int] = {}
+@pytest.mark.parametrize("seed", range(10))
+def test_regions_never_overlap_and_all_memory_comes_back(arena: Arena, seed: int) -> None:
+    draw = random.Random(seed)
+    used: dict[int, int] = {}  # offset → length
     refused = 0
-    for _ in range(5000):
-        if taken and chance.random() < 0.5:
-            offset = chance.choice([*taken])
-            arena.give(offset, taken.pop(offset))
+    for _ in range(2000):
+        if used and draw.random() < 0.5:
+            offset = draw.choice([*used])
+            arena.give(offset, used.pop(offset))
             continue
-        length = chance.randrange(1, 5000)
-        offset = arena.take(length, from_high_end=chance.random() < 0.3)
-        if offset is None:
+        region = arena.take(draw.randrange(0, 5000), draw.choice([0, 64, 3000]))
+        if region is None:
             refused += 1
             continue
-        assert offset % 64 == 0
-        assert offset + length <= 1 << 16
-        assert all(offset + length <= other or other + size <= offset for other, size in taken.items())
-        taken[offset] = length
-    assert refused, "the premise: it was full at times"
-    for offset, length in taken.items():
+        for offset, length in ((region.offset, region.length), (region.out_offset, region.room)):
+            assert offset % 64 == 0
+            assert offset + length <= SIZE
+            assert all(offset + length <= other or other + size <= offset for other, size in used.items())
+            if length:
+                used[offset] = length
+    assert refused, "the walk never filled the arena"
+    for offset, length in used.items():
         arena.give(offset, length)
-    assert arena.used == 0
-    assert arena.take(1 << 16) == 0
-    arena.close()
+    whole = arena.take(SIZE, 0)
+    assert whole is not None
+    assert arena.take(64, 0) is None
+
+
+def test_inputs_lie_side_by_side_and_rooms_at_the_other_end(arena: Arena) -> None:
+    regions = [arena.take(640, 128) for _ in range(3)]
+    assert [region and region.offset for region in regions] == [0, 640, 1280]
+    assert [region and region.out_offset for region in regions] == [SIZE - 128, SIZE - 256, SIZE - 384]
+
+
+def test_a_region_is_free_when_its_last_array_is_gone(arena: Arena) -> None:
+    region = arena.take(0, SIZE)
+    assert region is not None
+    owner = arena.lend(region.out_offset, region.room)
+    first, second = np.ndarray((8, 8), np.float32, owner, 0), np.ndarray((4,), np.int64, owner, 512)
+    kept = first[2:].reshape(-1).view(np.int32)[3:]  # numpy keeps of such a chain its last array alone
+    del owner, first, second
+    assert arena.take(64, 0) is None
+    kept[...] = 7  # writable
+    del kept
+    assert arena.take(64, 0) is not None
+
+
+def test_it_is_crowded_past_its_half(arena: Arena) -> None:
+    region = arena.take(SIZE // 2, 0)
+    assert region is not None
+    assert not arena.is_crowded
+    assert arena.take(64, 0) is not None
+    assert arena.is_crowded

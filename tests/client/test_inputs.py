@@ -1,89 +1,174 @@
-"""What callers may give, and what they are told where it does not fit."""
+"""What callers may give, and what they are told otherwise."""
 
+import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from pool.client.inputs import arrays_of
+from pool.client.inputs import Planner, Request, Unknown, cast
 from pool.errors import InvalidInput
 from pool.wire.signatures import Signature, TensorInfo
+from pool.wire.specs import parse_job
+from pool.wire.tensors import DTYPES
 
 
-def taken(value: Any, dtype: str = "float32", shape: tuple[int, ...] | None = None) -> Any:
-    return arrays_of({"x": value}, Signature({"x": TensorInfo(dtype, shape)}, {}), "model m")["x"]
+def signature(dtype: str, shape: tuple[int, ...] | None = None, **more: Any) -> dict[str, Signature]:
+    return {"serving_default": Signature({"x": TensorInfo(dtype, shape)}, {"y": TensorInfo(dtype, shape)}, **more)}
+
+
+def converted(value: Any, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
+    _, (array,) = Planner().prepare(Request("m"), value, signature(dtype, shape))
+    return array
+
+
+def test_exact_arrays_need_no_signature_and_are_planned_once() -> None:
+    planner, array = Planner(), np.ones((1, 3), np.float32)
+    plan, arrays = planner.prepare(Request("m"), {"x": array})
+    assert arrays[0] is array
+    assert planner.prepare(Request("m"), {"x": array + 1})[0] is plan
+    assert parse_job(plan.spec).model == "m"
+    assert planner.prepare(Request("m", outputs=["y"]), {"x": array})[0] is not plan
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"x": [1.0]},
+        {"x": np.ones(1)},
+        {"x": np.ones((2, 3), np.float32)},
+        np.ones(1, np.float32),
+        {"x": np.array(["a"])},
+    ],
+    ids=["list", "float64", "several rows", "no mapping", "strings"],
+)
+def test_other_values_need_it(inputs: Any) -> None:
+    with pytest.raises(Unknown):
+        Planner().prepare(Request("m"), inputs)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        ([[1, 2.5]], "float32", [[1, 2.5]]),
+        (0.1, "float16", np.float16(0.1)),
+        (np.float64([0.1, math.nan, math.inf]), "float32", np.float32([0.1, math.nan, math.inf])),
+        (np.array([1, 2], ">f4"), "float32", [1, 2]),
+        (np.array([[1, 2], [3, 4]], np.float32).T, "float32", [[1, 3], [2, 4]]),
+        ([-128, 127], "int8", [-128, 127]),
+        ([2**63], "uint64", [2**63]),
+        ([3.0], "int32", [3]),
+        ([1, 0], "bool", [True, False]),
+        ([True], "float32", [1.0]),
+        ([7, -8], "int4", [7, -8]),
+        ([1, 2.5], "bfloat16", [1, 2.5]),
+        ([], "int64", []),
+        (np.array([1, 2], object), "int32", [1, 2]),
+        ([1, 2j], "complex64", [1, 2j]),
+        ([2**24], "float32", [2**24]),
+    ],
+)
+def test_values_that_survive_are_taken(value: Any, dtype: str, expected: Any) -> None:
+    array = converted(value, dtype)
+    assert array.dtype == DTYPES[dtype]
+    np.testing.assert_array_equal(array.astype(np.complex128), np.asarray(expected).astype(np.complex128))
 
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
-        ([[1.5, 2]], "float32"),
-        (3, "float32"),
-        (np.float64(0.1), "float32"),
-        (np.array([1.0, 1e300]), "float64"),
-        ([], "int32"),
-        ([1, 2], "int4"),
-        (np.array([7]), "uint8"),
-        ([True], "bool"),
-        ([1.5], "bfloat16"),
-        ([0.5], "float8_e5m2"),
-        ([1 + 2j], "complex64"),
-        (np.arange(6, dtype=">f4").reshape(2, 3).T, "float32"),
-        (np.array([2**63], np.uint64), "uint64"),
+        ([128], "int8"),
+        ([-1], "uint64"),
+        (np.uint64([2**63]), "int64"),
+        ([2**64], "uint64"),
+        ([0.5], "int32"),
+        ([math.nan], "int32"),
+        ([2.0**63], "int64"),
+        ([1e300], "float32"),
+        ([2**24 + 1], "float32"),
+        (np.int64([2**63 - 1]), "float64"),
+        ([8], "int4"),
+        ([8.0], "float4_e2m1fn"),
+        ([math.inf], "float8_e4m3fn"),
+        ([2], "bool"),
+        ([1j], "float32"),
+        (["a"], "float32"),
+        ([[1], [2, 3]], "float32"),
+        (np.int32([1]), "float32"),
+        (np.ma.masked_array([1.0], [True]), "float32"),
     ],
 )
-def test_values_become_arrays_of_the_signature_s_dtype(value: Any, dtype: str) -> None:
-    array = taken(value, dtype)
-    assert array.dtype.name == dtype
-    assert array.flags.c_contiguous
-    assert array.dtype.isnative
-    assert np.allclose(array.astype(np.complex128), np.asarray(value, np.complex128), rtol=1e-2)
+def test_values_that_would_become_others_are_refused(value: Any, dtype: str) -> None:
+    with pytest.raises(InvalidInput):
+        converted(value, dtype)
+
+
+@pytest.mark.parametrize("dtype", sorted(name for name in DTYPES if name not in ("string", "float32", "float64")))
+def test_a_cast_of_python_numbers_loses_nothing_but_digits(dtype: str) -> None:
+    numbers = [0, 1, 2, 3, 6, 7, 8, 100, 127, 128, 240, 448, 449, 2**11, 65504, 65520, 2**15, 2**31, 2**53, 2**62]
+    for number in [*numbers, *(-each for each in numbers)]:
+        for source in (np.int64([number]), np.float64([number])):
+            made = cast(source, DTYPES[dtype])
+            back = None if made is None else complex(made.astype(np.complex128)[0])
+            if source.dtype == np.int64 or "int" in dtype or dtype == "bool":
+                assert back in (None, number)
+            else:
+                assert back is None or math.isclose(back.real, number, rel_tol=0.5, abs_tol=0)
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype", "why"),
+    ("value", "expected"),
     [
-        ([2**40], "int32", "whose values it does not hold"),
-        ([-1], "uint8", "whose values it does not hold"),
-        ([1.5], "int64", "whose values it does not hold"),
-        ([500.0], "float8_e4m3fn", "whose values it does not hold"),
-        ([1e300], "float32", "whose values it does not hold"),
-        ([8], "int4", "whose values it does not hold"),
-        (np.array([300], np.int16), "int8", "got int16; cast it yourself"),
-        (np.array([1e30], np.float32), "float16", "got float32; cast it yourself"),
-        ([1j], "float32", "whose values it does not hold"),
-        (["a"], "float32", "got strings, where numbers go"),
-        ([1], "string", "got int, where strings go"),
-        (np.ma.masked_array([1.0], [True]), "float32", "fill it first"),
-        ([[1], [1, 2]], "float32", "inhomogeneous"),
+        (["x", "é".encode(), b"a\0"], [b"x", "é".encode(), b"a\0"]),
+        ("word", b"word"),
+        (np.array(["a", "bc"]), [b"a", b"bc"]),
+        ([["a"], ["b"]], [[b"a"], [b"b"]]),
     ],
 )
-def test_values_that_would_be_lost_are_refused(value: Any, dtype: str, why: str) -> None:
-    with pytest.raises(InvalidInput, match=why):
-        taken(value, dtype)
+def test_strings(value: Any, expected: Any) -> None:
+    array = converted(value, "string")
+    assert np.vectorize(lambda each: each if isinstance(each, bytes) else each.encode(), otypes="O")(
+        array
+    ).tolist() == (expected)
 
 
-def test_texts_are_utf_8_and_bytes_stay_as_they_are() -> None:
-    assert taken(["x", "é".encode(), b"\0"], "string").tolist() == ["x", "é".encode(), b"\0"]
-    assert taken("x", "string").shape == ()
-    assert taken(np.array(["a", "bc"]), "string").tolist() == ["a", "bc"]
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ({"x": np.ones(64, np.float32)}, r"expected float32 \[\?, 64\], got float32 \[64\]: add an axis"),
+        ({"X": [[1.0]]}, "no input 'X'; did you mean|there are: x"),
+        ({}, "missing input 'x'"),
+        ({"x": np.ones((1, 64), np.int32)}, "astype"),
+    ],
+)
+def test_the_message_says_what_would_be_right(inputs: Any, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        Planner().prepare(Request("m"), inputs, signature("float32", (-1, 64)))
 
 
-def test_exact_arrays_are_not_copied() -> None:
-    for dtype in (np.float32, ml_dtypes.bfloat16):
-        array = np.ones((2, 2), dtype)
-        assert taken(array, np.dtype(dtype).name) is array
+def test_inputs_with_a_default_may_be_left_out() -> None:
+    info = TensorInfo("float32", None)
+    known = {"only": Signature({"x": info, "rate": info}, {"y": info}, frozenset({"rate"}))}
+    plan, _ = Planner().prepare(Request("m"), [1.0], known)
+    assert plan.names == ["x"]
 
 
-def test_what_is_wrong_is_said_with_what_would_be_right() -> None:
-    one = Signature({"x": TensorInfo("float32", (-1, 3))}, {})
-    two = Signature({"x": TensorInfo("float32", (-1, 3)), "y": TensorInfo("int32", ())}, {})
-    assert arrays_of([[1, 2, 3]], one, "m")["x"].shape == (1, 3)
-    for inputs, signature, why in [
-        ({"x": [1, 2, 3]}, one, r"expected float32 \[\?, 3\]: got float32 \[3\]: add an axis"),
-        ({"xx": 1}, one, "no input 'xx'; did you mean 'x'"),
-        ([1], two, "give a mapping of its inputs: x, y"),
-    ]:
-        with pytest.raises(InvalidInput, match=why):
-            arrays_of(inputs, signature, "model m")
+@pytest.mark.parametrize(
+    "request_", [Request("m", timeout=math.nan), Request("m", timeout=-1), Request("m", priority=101)]
+)
+def test_timeouts_and_priorities_are_checked(request_: Request) -> None:
+    with pytest.raises(InvalidInput):
+        request_.timeout_s(1.0)
+
+
+@pytest.mark.parametrize("model", ["\ud800", "m" * 70000, 3])
+def test_no_name_ends_the_client(model: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Planner().prepare(Request(model), {"x": np.ones(1, np.float32)})
+
+
+def test_varying_shapes_do_not_grow_the_planner() -> None:
+    planner = Planner()
+    for length in range(3000):
+        planner.prepare(Request("m"), {"x": np.empty((1, length), np.float32)})
+    assert len(planner._plans) <= 1024

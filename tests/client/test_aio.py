@@ -1,0 +1,128 @@
+"""The client for asyncio: the same promises, without a thread."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import AsyncClient, Client, errors
+from support.pools import RunningPool, StartPool, until
+
+GATED = """
+[pool]
+devices = ["cpu"]
+lanes = 1
+[[model]]
+name = "gated"
+path = "stub:double?gate={folder}/gate&log={folder}/log"
+"""
+
+
+def row(value: float = 1.0) -> dict[str, Any]:
+    return {"x": np.full((1, 1), value, np.float32)}
+
+
+def test_many_jobs_without_a_thread(stub_pool: RunningPool) -> None:
+    async def main() -> None:
+        async with AsyncClient(stub_pool.endpoint) as client:
+            results = await asyncio.gather(*(client.submit("double", row(i)) for i in range(500)))
+            assert [result["y"].item() for result in results] == [2.0 * i for i in range(500)]
+            assert [each["y"].item() for each in await client.submit_many("plain", [[[1]], [[2]]])] == [2, 4]
+            assert (await client.run("text", ["a", b"b"]))["y"].tolist() == [b"a", b"b"]
+            large = np.ones((50_000, 1), np.float32)
+            for factor in range(3):
+                assert ((await client.run("plain", large * factor))["y"] == 2 * factor).all()
+            assert await client.is_ready()
+            await client.wait_ready(10, "plain")
+            with pytest.raises(errors.ModelNotFound):
+                await client.run("nobody", row())
+            assert threading.active_count() == threads
+
+    threads = threading.active_count()
+    asyncio.run(main())
+
+
+def test_map_and_large_inputs_are_cut_as_in_the_other_client(stub_pool: RunningPool) -> None:
+    async def main() -> None:
+        async with AsyncClient(stub_pool.endpoint) as client:
+            x = np.arange(200, dtype=np.float32)[:, None]
+            for name in ("double", "plain"):
+                found = [result["y"].item() async for result in client.map(name, {"x": x}, in_flight=3)]
+                assert found == [2.0 * i for i in range(200)]
+            assert [each["y"].item() async for each in client.map("plain", ([[i]] for i in range(50)))] == [
+                2 * i for i in range(50)
+            ]
+            np.testing.assert_array_equal((await client.run("double", x))["y"], 2 * x)
+            x[150] = -1
+            results = client.map("double", {"x": x})
+            assert [(await anext(results))["y"].item() for _ in range(150)] == [2.0 * i for i in range(150)]
+            with pytest.raises(errors.ModelFailed):
+                await anext(results)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_task_withdraws_its_job(start_pool: StartPool, tmp_path: Path) -> None:
+    running = start_pool(GATED.format(folder=tmp_path))
+
+    async def main() -> None:
+        async with AsyncClient(running.endpoint) as client:
+
+            async def counted(what: str, count: int) -> None:
+                while (await client.status())["models"][0][what] != count:
+                    await asyncio.sleep(0.01)
+
+            first = asyncio.create_task(client.submit("gated", row(1)))
+            await counted("running", 1)
+            second = asyncio.create_task(client.submit("gated", row(2)))
+            await counted("waiting", 1)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            await counted("waiting", 0)
+            (tmp_path / "gate").touch()
+            assert (await first)["y"].item() == 2
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert " 2\n" not in (tmp_path / "log").read_text()
+
+
+def test_the_pool_s_death_ends_tasks_and_the_next_call_finds_its_successor(
+    start_pool: StartPool, tmp_path: Path
+) -> None:
+    running = start_pool(GATED.format(folder=tmp_path))
+
+    async def main() -> None:
+        client = AsyncClient(running.endpoint)
+        waiting = asyncio.create_task(client.submit("gated", row()))
+        while not (await client.status())["models"][0]["running"]:
+            await asyncio.sleep(0.01)
+        running.kill()
+        with pytest.raises(errors.PoolUnreachable, match="went away"):
+            await asyncio.wait_for(waiting, 2)
+        with pytest.raises(errors.PoolUnreachable, match="no pool answers"):
+            await client.status()
+        running.log.unlink()
+        (tmp_path / "gate").touch()
+        start_pool(GATED.format(folder=tmp_path), folder=running.folder)
+        assert (await client.run("gated", row()))["y"].item() == 2
+        await client.close()
+        with pytest.raises(errors.PoolUnreachable, match="closed"):
+            await client.run("gated", row())
+
+    asyncio.run(main())
+
+
+def test_one_client_in_one_loop_after_another(stub_pool: RunningPool) -> None:
+    client = AsyncClient(stub_pool.endpoint)
+
+    async def once() -> float:
+        return float((await client.run("plain", row()))["y"].item())
+
+    assert [asyncio.run(once()) for _ in range(3)] == [2, 2, 2]
+    asyncio.run(client.close())
+    with Client(stub_pool.endpoint) as other:
+        until(lambda: other.status()["clients"] == 1, "its links have ended")

@@ -1,0 +1,61 @@
+"""A pool inside a program: it comes with the block, and goes with it or with the process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pool
+from pool import errors
+from support.pools import STUB, until
+
+
+def test_it_lives_as_long_as_the_block(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(STUB)
+    with pool.start(config) as embedded:
+        pid = embedded.status()["pool"]["pid"]
+        assert embedded.is_ready()
+        assert embedded.run("plain", [[2]])["y"].item() == 4
+        assert [each["y"].item() for each in embedded.map("double", [[[1]], [[2]]])] == [2, 4]
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_its_last_words_are_the_error_s(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[pool]\ncolour = 3\n")
+    with pytest.raises((errors.InvalidConfig, errors.PoolUnreachable), match="colour"):
+        pool.start(config)
+    config.write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:double?load=fail"\n')
+    with pytest.raises(errors.ModelFailed, match="told to fail"):
+        pool.start(config)
+
+
+def test_it_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(STUB)
+    code = """
+import sys, time, pool
+embedded = pool.start(sys.argv[1])
+print(embedded.status()["pool"]["pid"], flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(config)], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        pid = int(program.stdout.readline())
+        os.kill(program.pid, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the pool's end")
+
+
+def test_a_default_client_submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(STUB)
+    with pool.start(config) as embedded:
+        monkeypatch.setenv("POOL_ENDPOINT", embedded.status()["pool"]["endpoint"])
+        monkeypatch.setattr(pool, "_client", None)
+        assert pool.submit("plain", [[3]]).result()["y"].item() == 6
+        assert pool._client is not None
+        pool._client.close()
