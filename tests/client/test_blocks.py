@@ -138,10 +138,3 @@ def test_rows_that_may_not_be_joined_after_all_go_as_they_came(client: Client, n
 def test_wrong_calls_are_refused_before_anything_is_sent(client: Client, inputs: Any, options: Any) -> None:
     with pytest.raises(errors.InvalidInput):
         client.map("joined", inputs, **options)
-
-
-def test_a_map_that_is_left_withdraws_what_waits(client: Client) -> None:
-    results = client.map("plain", {"x": column(500)}, in_flight=200)
-    next(results)
-    results.close()  # type: ignore[attr-defined]  # it is a generator
-    assert client.run("plain", {"x": column(1)})["y"].item() == 0

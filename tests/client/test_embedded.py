@@ -48,14 +48,3 @@ time.sleep(60)
         pid = int(program.stdout.readline())
         os.kill(program.pid, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}").exists(), "the pool's end")
-
-
-def test_a_default_client_submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(STUB)
-    with pool.start(config) as embedded:
-        monkeypatch.setenv("POOL_ENDPOINT", embedded.status()["pool"]["endpoint"])
-        monkeypatch.setattr(pool, "_client", None)
-        assert pool.submit("plain", [[3]]).result()["y"].item() == 6
-        assert pool._client is not None
-        pool._client.close()

@@ -165,10 +165,3 @@ def test_timeouts_and_priorities_are_checked(request_: Request) -> None:
 def test_no_name_ends_the_client(model: Any) -> None:
     with pytest.raises(InvalidInput):
         Planner().prepare(Request(model), {"x": np.ones(1, np.float32)})
-
-
-def test_varying_shapes_do_not_grow_the_planner() -> None:
-    planner = Planner()
-    for length in range(3000):
-        planner.prepare(Request("m"), {"x": np.empty((1, length), np.float32)})
-    assert len(planner._plans) <= 1024
