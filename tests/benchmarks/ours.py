@@ -112,8 +112,7 @@ def rerun() -> float:
     os.kill(victim["pid"], signal.SIGSTOP)
     jobs = [(row, client.submit(TINY, {"x": row})) for row in ROWS[TINY]]
     time.sleep(0.1)
-    # The worker was stopped before it got them, so that what has no answer now is what it holds.
-    held = [(row, future) for row, future in jobs if not future.done()]
+    held = [(row, future) for row, future in jobs if not future.done()]  # by the stopped worker
     assert held
     killed = time.perf_counter()
     os.kill(victim["pid"], signal.SIGKILL)
