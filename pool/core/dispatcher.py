@@ -220,14 +220,14 @@ class Dispatcher:
 
     def _reserve(self, model: Model, group: Group) -> None:
         """Has a worker empty itself for the model's suspects, one at a time; but none waits beside an empty worker."""
-        free = [each for each in group.workers if each.lanes and not each.is_exclusive and each.reserved is None]
+        takers = group.empty if model.reserved or model.trials else group.workers
+        free = [each for each in takers if each.lanes and not each.is_exclusive and each.reserved is None]
         fit = [each for each in free if self._suspect(model, each)]
         if fit:
             worker = min(fit, key=lambda each: len(each.running))
-            if not worker.running or (model.reserved is None and not model.trials):
-                self._unreserve(model)
-                model.reserved, worker.reserved = worker, model
-                self._offer(worker)
+            self._unreserve(model)
+            model.reserved, worker.reserved = worker, model
+            self._offer(worker)
 
     def _unreserve(self, model: Model) -> None:
         if (worker := model.reserved) is not None:

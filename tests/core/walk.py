@@ -235,41 +235,25 @@ class Walk:
         return began + (self.policy.hung_after_s or max(60.0, longest_s))
 
     def _submit(self) -> None:
-        draw = self.random
-        for _ in range(draw.choice((1, 1, 2, 12))):
-            account = draw.randrange(3)
-            model = draw.choice(list(self.models))
-            key = draw.choice(KEYS[: draw.choice((1, 3))])
-            rows = draw.choice((1, 1, 1, 2, 3, 9, 0, None))
-            nature = "good"
-            if draw.random() < self.rare:
-                nature = draw.choice(("bad", "OutOfMemory", "killer", "killer", "Stale"))
-            self.numbers += 1
-            timeout_s = draw.choice((0.05, 2.0, 20.0, 60.0, 60.0, 100.0))
-            attempts = draw.choices((0, 1, 3), (30, 1, 0.3))[0]
-            is_resent = attempts > 0 or draw.random() < 0.02
-            self._take_in(account, model, key, rows, nature, timeout_s, attempts, is_resent)
+        for _ in range(self.random.choice((1, 1, 2, 12))):
+            self._submit_one()
 
-    def _take_in(
-        self,
-        account: int,
-        model: str,
-        key: str,
-        rows: int | None,
-        nature: str,
-        timeout_s: float,
-        attempts: int,
-        is_resent: bool,
-    ) -> None:
-        channel = self.random.choice((b"x", b"y"))
-        nbytes = self.random.choice((1, 5, 30))
-        priority = self.random.choice((0, 0, 0, 5, -5))
-        body = b"body %d" % self.numbers
-        record = Record(self.names[account], channel, self.numbers, model, key, rows, nbytes, self.now, 0.0, priority,
+    def _submit_one(self) -> None:
+        draw, now = self.random, self.now
+        self.numbers += 1
+        number, account, model = self.numbers, draw.randrange(3), draw.choice(list(self.models))
+        key, rows = draw.choice(KEYS[: draw.choice((1, 3))]), draw.choice((1, 1, 1, 2, 3, 9, 0, None))
+        is_rare = draw.random() < self.rare
+        nature = draw.choice(("bad", "OutOfMemory", "killer", "killer", "Stale")) if is_rare else "good"
+        channel, nbytes, priority = draw.choice((b"x", b"y")), draw.choice((1, 5, 30)), draw.choice((0, 0, 0, 5, -5))
+        deadline = now + draw.choice((0.05, 2.0, 20.0, 60.0, 60.0, 100.0))
+        attempts = draw.choices((0, 1, 3), (30, 1, 0.3))[0]
+        is_resent = attempts > 0 or draw.random() < 0.02
+        body = b"body %d" % number
+        record = Record(self.names[account], channel, number, model, key, rows, nbytes, now, deadline, priority,
                         attempts, nature, body)  # fmt: skip
-        record.deadline = self.now + timeout_s
-        job = self.core.Job(self.accounts[account], channel, self.numbers, self.calls[model, key, rows], body, nbytes,
-                            self.now, record.deadline, priority, attempts, is_resent)  # fmt: skip
+        job = self.core.Job(self.accounts[account], channel, number, self.calls[model, key, rows], body, nbytes,
+                            now, deadline, priority, attempts, is_resent)  # fmt: skip
         expected = self.ledger.refusal(record, is_resent)
         before = fingerprint([self.scheduler, self.accounts]) if expected and self.numbers % 8 == 0 else None
         error = ""
@@ -353,10 +337,9 @@ class Walk:
         for record in records:
             self.ledger.ended(record, "cancelled")
         if account is None:
-            left = self.scheduler.channel_ends(self.accounts[index], channels[0])
+            self.scheduler.channel_ends(self.accounts[index], channels[0])
         else:
-            left = self.scheduler.account_ends(self.accounts[index])
-        assert left == len(running)
+            self.scheduler.account_ends(self.accounts[index])
         for record in records:
             assert bool(record.gave_back) == (record not in running), f"{record} is released too early or not at all"
 

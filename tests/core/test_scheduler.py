@@ -1,0 +1,199 @@
+"""What the scheduler promises, one example each. The walks look for what these do not think of."""
+
+import gc
+import sys
+from collections.abc import Callable
+from types import FrameType, SimpleNamespace
+
+from core.scenes import Scene
+from pool.core import failures, jobs, scheduler
+from pool.core.failures import WORKER_HUNG
+from pool.core.jobs import Account, Job, ModelPolicy
+from pool.core.scheduler import Policy, Scheduler
+
+CORE = SimpleNamespace(**{**vars(failures), **vars(jobs), **vars(scheduler)})
+BUDGET = 55  # Python and C calls of the core for a lone job, both turns of the pool
+
+
+def calls_of(act: Callable[[], object]) -> int:
+    """Python and C calls together, without those of this function."""
+    count = 0
+
+    def counter(_frame: FrameType, event: str, _what: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    gc.disable()
+    sys.setprofile(counter)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return count - 2
+
+
+def calls_of_a_lone_job(slots: int, models: int) -> int:
+    scheduler = Scheduler(Policy(), lambda *_: None, lambda _: None)
+    names = [f"m{index}" for index in range(models)]
+    for name in names:
+        scheduler.add_model(name, ModelPolicy(is_joined=True))
+    for slot in range(slots):
+        worker = scheduler.worker_comes(slot, names)
+        scheduler.lane_comes(worker, b"1")
+        scheduler.lane_comes(worker, b"2")
+    account, calls = Account(), [scheduler.call(name, "key", 1) for name in names]
+
+    def run(number: int) -> None:
+        now = float(number)
+        job = Job(account, b"", number, calls[number % models], b"body", 4, now, now + 60.0)
+        scheduler.submit(job)
+        (batch,) = scheduler.dispatch(now)
+        assert scheduler.batch_done(batch.worker, batch.lane, batch.number, True, [None], now + 0.001) == [job]
+
+    for number in range(12 * models):
+        run(number)
+    return calls_of(lambda: run(12 * models))
+
+
+def test_a_lone_job_costs_few_calls() -> None:
+    assert calls_of_a_lone_job(slots=1, models=1) <= BUDGET
+
+
+def test_slots_and_models_that_have_nothing_to_do_cost_a_job_nothing() -> None:
+    assert calls_of_a_lone_job(slots=1000, models=200) == calls_of_a_lone_job(slots=1, models=1)
+
+
+def test_jobs_that_ended_are_not_kept_by_what_waits() -> None:
+    """Behind one early deadline, and in a model that nobody serves."""
+    scene = Scene(CORE, 0)
+    scheduler = scene.scheduler
+    scene.submit(1)
+    for number in range(2, 5000):
+        call = scheduler.call("m", f"shape {number % 1000}", 1)
+        scheduler.submit(Job(scene.account, b"", number, call, b"body", 4, 0.0, 3600.0))
+        scheduler.cancel(scene.account, b"", number)
+    model = scheduler.models["m"]
+    del call
+    gc.collect()
+    assert len(scheduler._deadlines) < 100
+    assert len(model.heads) < 100
+    assert len(model.lines) < 100, "lines of shapes that came once are forgotten"
+
+
+def test_calls_of_an_account_are_bounded() -> None:
+    scene = Scene(CORE, 0)
+    for number in range(3000):
+        scene.account.keep(b"spec %d" % number, scene.scheduler.call("m", number, 1))
+    assert len(scene.account.calls) <= 1024
+    assert b"spec 2999" in scene.account.calls
+
+
+def test_a_client_may_name_any_first_dimension() -> None:
+    """Of tensors without an element: 64 of them in one message have more rows than a histogram has buckets."""
+    scene = Scene(CORE)
+    for rows in (1, 1 << 46):
+        scene.call = scene.scheduler.call("m", "key", rows)
+        for _ in range(3):
+            scene.submit(50)
+            while batches := scene.batches():
+                for batch in batches:
+                    scene.done(batch, *[None] * len(batch.jobs), joined=False, now=1e-6)
+    assert scene.scheduler.models["m"].counts.answered == 300
+    rank = max(scene.account.ranks.values())
+    assert rank + 1 > rank, "ranks stay exact"
+
+
+def test_a_flood_stands_behind_itself() -> None:
+    scene = Scene(CORE, is_joined=True, max_batch=4)
+    scene.submit(100)
+    (batch,) = scene.batches()
+    other = Account()
+    late = Job(other, b"", 1, scene.scheduler.call("m", "another shape", 1), b"body", 4, 0.0, 50.0)
+    scene.scheduler.submit(late)
+    scene.done(batch, None, None, None, None)
+    (batch,) = scene.batches()
+    assert batch.jobs == [late]
+
+
+def test_a_job_of_high_priority_does_not_put_others_behind_the_flood_of_its_client() -> None:
+    scene = Scene(CORE)
+    scene.submit(50)
+    scene.scheduler.submit(Job(scene.account, b"", 99, scene.call, b"body", 4, 0.0, 50.0, priority=9))
+    (urgent,) = scene.batches()
+    assert [job.number for job in urgent.jobs] == [99]
+    late = Job(Account(), b"", 1, scene.call, b"body", 4, 0.0, 50.0)
+    scene.scheduler.submit(late)
+    scene.done(urgent, None, joined=False)
+    scene.done(scene.batches()[0], None, joined=False)
+    assert scene.batches()[0].jobs == [late]
+
+
+def test_whoever_spoils_runs_pays_for_them() -> None:
+    scene = Scene(CORE, is_joined=True, max_batch=8)
+    scene.submit(4)
+    bad = Job(Account(), b"", 9, scene.call, b"body", 4, 0.0, 50.0)
+    scene.scheduler.submit(bad)
+    while batches := scene.batches():
+        (batch,) = batches
+        is_bad = bad in batch.jobs
+        scene.done(batch, *["ModelFailed" if is_bad else None] * len(batch.jobs))
+    (rank,) = bad.account.ranks.values()
+    (innocent,) = scene.account.ranks.values()
+    assert rank > innocent == 4
+
+
+def test_a_model_pays_for_a_batch_that_hung_and_was_lost() -> None:
+    names = ["bad", "good"]
+    scheduler = Scheduler(Policy(hung_after_s=400.0), lambda *_: None, lambda _: None)
+    for name in names:
+        scheduler.add_model(name, ModelPolicy())
+    account = Account()
+    for number in range(20):
+        call = scheduler.call(names[number % 2], "key", 1)
+        scheduler.submit(Job(account, b"", number, call, b"body", 4, 0.0, 500.0))
+    worker = scheduler.worker_comes(0, names)
+    scheduler.lane_comes(worker, b"1")
+    (batch,) = scheduler.dispatch(0.0)
+    assert batch.model.name == "bad"
+    ((hung, _),) = scheduler.hung(400.0)
+    assert hung is worker
+    scheduler.worker_died(worker, "it hung", 400.0, WORKER_HUNG)
+    worker = scheduler.worker_comes(0, names)
+    scheduler.lane_comes(worker, b"1")
+    for step in range(10):
+        now = 400.0 + step
+        (batch,) = scheduler.dispatch(now)
+        assert batch.model.name == "good", "the other model has its turns first"
+        scheduler.batch_done(worker, batch.lane, batch.number, False, [None], now + 1.0)
+
+
+def test_work_spreads_over_workers_before_it_fills_their_lanes() -> None:
+    scene = Scene(CORE, workers=3)
+    for worker in scene.workers:
+        scene.scheduler.lane_comes(worker, b"second")
+    scene.submit(3)
+    assert len({id(batch.worker) for batch in scene.batches()}) == 3
+
+
+def test_a_lane_waits_for_company_so_long_and_no_longer() -> None:
+    scene = Scene(CORE, is_joined=True, max_batch=4, batch_wait_s=0.5)
+    scheduler = scene.scheduler
+    scene.submit(2)
+    assert scene.batches() == []
+    assert scheduler.next_timer() == 0.5
+    assert scene.batches(0.49) == []
+    (batch,) = scene.batches(0.5)
+    assert len(batch.jobs) == 2
+    scene.done(batch, None, None, now=0.6)
+    scene.submit(4, now=1.0)
+    assert len(scene.batches(1.0)) == 1, "a full batch waits for nobody"
+
+
+def test_a_client_may_end_while_batches_are_being_sent() -> None:
+    scene = Scene(CORE, workers=2)
+    scene.submit(2)
+    batches = scene.scheduler.dispatch(0.0)
+    next(batches)
+    scene.scheduler.account_ends(scene.account)
+    assert list(batches) == [], "what has no body any more is not sent"
