@@ -341,13 +341,16 @@ class Service:
         client = self._peers.get(job.channel)
         if not isinstance(client, Client):
             return
-        if error != "Quarantined":
-            self._outbox[job.channel].append(failure(job.number, error, text, RUNNING if is_running else 0))
-            return
         memory = -1
-        if job.body[1] & SHARED:
-            memory = os.dup(client.arenas[PART.unpack_from(job.body, len(job.body) - PART.size)[0]][0])
-        self._quarantine.keep(job.channel, job.body, memory, text)
+        if error == "Quarantined" and job.body[1] & SHARED:
+            lent = client.arenas.get(PART.unpack_from(job.body, len(job.body) - PART.size)[0])
+            if lent is None:  # its channel is closed, and nobody waits for the job
+                return
+            memory = os.dup(lent[0])
+        if error == "Quarantined":
+            self._quarantine.keep(job.channel, job.body, memory, text)
+        else:
+            self._outbox[job.channel].append(failure(job.number, error, text, RUNNING if is_running else 0))
 
     def _kept(self) -> None:
         """The inputs of quarantined jobs are on the disk: now their clients may use the memory again."""
