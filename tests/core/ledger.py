@@ -140,8 +140,9 @@ class Ledger:
         spare_s = record.deadline - record.arrived - self.runs[record.model, record.key].usual_s()
         return record.arrived + max(0.0, min(model.batch_wait_s, spare_s / 2))
 
-    def rows_of(self, model: str, key: str) -> int:
-        return sum(each.rows or 0 for each in self.fresh(model) if each.key == key and not each.is_hopeless)
+    def rows_of(self, model: str, key: str, hopeless: bool = True) -> int:
+        """Of what waits in a line. What is taken for hopeless here may be hopeful again before a lane looks at it."""
+        return sum(each.rows or 0 for each in self.fresh(model) if each.key == key and each.is_hopeless <= hopeless)
 
     def fresh(self, model: str) -> list[Record]:
         """Jobs of the model that wait and have never run."""
@@ -283,7 +284,7 @@ class Ledger:
                 assert each.priority <= first.priority, f"{each} has a higher priority"
         if model.batch_wait_s:
             assert runs.due_at <= now, "it did not wait for company"
-            left = [each for each in waiting if each.key == first.key]
+            left = [each for each in self.fresh(first.model) if each.key == first.key and id(each) not in taken]
             runs.due_at = min((self._due_at(each) for each in left), default=inf)
             self.counts["waited"] += now > first.arrived
 
@@ -374,17 +375,19 @@ class Ledger:
     def _runnable(self, name: str, now: float) -> list[Record]:
         model = self.models[name]
         waiting = [each for each in self.live.values() if each.model == name and each.seat is None]
-        runnable = []
         for each in waiting:
             each.is_hopeless = each.is_hopeless or each.deadline < now + self.runs[name, each.key].shortest_s(now)
+            self.counts["hopeless"] += each.is_hopeless
+        runnable = []
+        for each in waiting:
             if each.is_hopeless:
-                self.counts["hopeless"] += 1
-            elif (
+                continue
+            if (
                 each.starts
                 or not model.batch_wait_s
                 or not each.rows
                 or each.arrived + model.batch_wait_s <= now
-                or self.rows_of(name, each.key) >= model.max_batch
+                or self.rows_of(name, each.key, hopeless=False) >= model.max_batch
             ):
                 runnable.append(each)
         return runnable
