@@ -66,7 +66,7 @@ def sharing(core: Any, seed: int) -> None:
         assert max(used) - min(used) < 0.25, f"models share badly: {seconds}"
         for name in names:
             served = [rows[name, index] for index in range(2 + half)]
-            assert max(served) - min(served) < 25, f"clients share badly: {rows}"
+            assert max(served) - min(served) < 40, f"clients share badly: {rows}"
 
 
 def busy(core: Any, seed: int) -> None:
