@@ -194,6 +194,7 @@ def test_a_client_that_does_not_read_is_cut_off_at_a_bound(start_pool: StartPool
 
 
 @pytest.mark.fuzz
+@pytest.mark.timeout(400)
 def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool) -> None:
     """Three minutes; `FUZZ_SEED` repeats a run, `FUZZ_SECONDS` makes it shorter."""
     fuzz(stub_pool, float(os.environ.get("FUZZ_SECONDS", "180")))
