@@ -35,7 +35,6 @@ __all__ = ["main"]
 PR_SET_PDEATHSIG = 1
 BEAT_S = 2.0
 WELCOME_S = 60.0
-MOST_RECORD_BYTES = 60 << 10
 
 
 def main() -> None:
@@ -137,13 +136,12 @@ class Worker:
             )
             for each, signature in model.signatures.items()
         }
-        left_out = dict(model.left_out)
         for each, signature in model.signatures.items():
             self._describe(name, each, signature)
         self._tell(
             model=name,
             is_stateful=model.is_stateful,
-            left_out={key: text[:500] for key, text in list(left_out.items())[:50]},
+            left_out={key: text[:500] for key, text in list(model.left_out.items())[:50]},
             notes=[note[:500] for note in model.notes[:50]],
         )
         return model
