@@ -11,8 +11,8 @@ with warnings.catch_warnings():
 
 
 @pytest.fixture(scope="session")
-def load():
-    backend = backend_with()
+def load(tmp_path_factory):
+    backend = backend_with(tmp_path_factory.mktemp("state"))
     return lambda path, **settings: backend.load({**MODEL, "path": str(path), **settings})
 
 

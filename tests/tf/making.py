@@ -12,9 +12,9 @@ MODEL = {"name": "m", "batching": "auto", "max_batch": 4, "stateful": None, "tag
 MODEL |= {"xla": False, "mixed_precision": False}
 
 
-def backend_with(state=None, **tensorflow):
+def backend_with(state="/nowhere", **tensorflow):
     device = {"kind": "cpu", "uuids": [], "count": 1}
-    return Backend({"tensorflow": TENSORFLOW | tensorflow, "device": device, "state": state and str(state)})
+    return Backend({"tensorflow": TENSORFLOW | tensorflow, "device": device, "state": str(state)})
 
 
 def save_graph(folder, build, tags=("serve",)):

@@ -66,10 +66,10 @@ def test_a_graph_whose_ends_are_guessed(load, trained):
     assert not [name for name in outputs if name.startswith(("save/", "gradients/"))]
 
 
-@pytest.mark.parametrize("name", ["", "[1]", "a*"])
-def test_a_checkpoint_of_any_name_that_declares_a_signature(load, refusal, trained, tmp_path, name):
+@pytest.mark.parametrize("name", ["", "model 5"])
+def test_a_checkpoint_in_any_folder_that_declares_a_signature(load, refusal, trained, tmp_path, name):
     """Saved to "folder/" it has none: its files are `.meta`, `.index` and `.data-…`."""
-    folder = tmp_path / "at [2]"
+    folder = tmp_path / "at [2]\\*"
     folder.mkdir()
     for file in trained[0].glob("model.ckpt-5.*"):
         shutil.copy(file, folder / file.name.replace("model.ckpt-5", name))
@@ -92,16 +92,13 @@ def test_what_is_refused(load, refusal, trained, tmp_path):
     text = "`outputs` names 'head/score', which is not a tensor of its graph; did you mean 'head/scores'?"
     assert text in refusal(frozen, outputs={"y": "head/score"})
     assert "its placeholders are 'features'" in refusal(frozen, inputs={"x": "zzzzzzzz:7"})
-    assert "without an output tensor" in refusal(frozen, outputs={"y": "fill_tables"})
-    assert "leave `tags` out" in refusal(frozen, tags=["serve"])
+    assert "'fill_tables', which is not a tensor" in refusal(frozen, outputs={"y": "fill_tables"})
+    assert "it is a frozen graph, which takes no `tags`: leave them out" in refusal(frozen, tags=["serve"])
     for name in ("g.pb", "g.meta"):
         for content, expected in ((b"", "it holds no graph"), (b"\xff" * 50, "corrupt")):
             (tmp_path / name).write_bytes(content)
             assert expected in refusal(tmp_path / name)
-    for factor, expected in (
-        (2.0, "it is not frozen: it has variables without"),
-        (None, "its outputs cannot be guessed"),
-    ):
+    for factor, expected in ((2.0, "it has variables without"), (None, "its outputs cannot be guessed")):
         with tf.Graph().as_default() as graph:
             x = v1.placeholder(tf.float32, [None])
             _ = factor and x * v1.get_variable("w", initializer=factor)

@@ -24,6 +24,9 @@ ILLEGAL = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
         (INTERNAL, "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "OutOfMemory"),
         (INVALID, "CUDA_ERROR_OUT_OF_MEMORY", "ModelFailed"),  # these may be a model's own words
         (INVALID, ILLEGAL, "ModelFailed"),
+        (INVALID, "could not convert string: Session has been closed.", "ModelFailed"),
+        (INTERNAL, "cudaErrorInvalidValue: invalid argument", "ModelFailed"),
+        (INTERNAL, "CUDA error: cudaErrorEccUncorrectable", None),
         (INTERNAL, f"Failed to complete all kernels: {ILLEGAL}\n\t [[{{{{node cluster_0_1/xla_run}}}}]]", None),
         (INTERNAL, "cuDNN launch failure : unspecified launch failure", None),
         (INTERNAL, "CUDNN_STATUS_INTERNAL_ERROR\nin cuda_dnn.cc(1802): 'cudnnRNNForward'", None),

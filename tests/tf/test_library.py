@@ -21,7 +21,7 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
     device = {"kind": "gpu", "uuids": ["GPU-promised"], "count": 1}
     with pytest.raises(Unfit) as caught:
-        Backend({"tensorflow": TENSORFLOW, "device": device, "state": None})
+        Backend({"tensorflow": TENSORFLOW, "device": device, "state": "/nowhere"})
     assert caught.value.status is Exit.WRONG_DEVICES
     assert "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; " in str(caught.value)
     assert "pip install 'tf-worker-pool[gpu]'" in str(caught.value)
@@ -50,7 +50,7 @@ def test_a_switch_changes_the_graph_that_runs(load, tmp_path, switch, mark):
 
     def ops(model):
         options, metadata = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
-        bound = model._plans["serving_default"].bound
+        bound = model._bound["serving_default"]
         for _ in range(4):  # XLA compiles what it meets again
             model._session.run(bound.fetches, {bound.feeds["x"]: x}, options, metadata)
         return {node.op for graph in metadata.partition_graphs for node in graph.node}

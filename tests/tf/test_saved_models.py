@@ -9,7 +9,6 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from pool.wire.signatures import TensorInfo
 from tf.making import run, save_graph, v1
-from workers.backend import RunFailed
 from workers.tf.library import tf
 
 ROWS = np.random.default_rng(5).standard_normal((5, 3)).astype(np.float32)
@@ -110,7 +109,8 @@ def test_odd_signatures(load, two, tmp_path):
             "random": ({"x": rows}, {"y": rows + tf.random.uniform([3])}),
             "sum": ({"x": rows}, {"y": tf.reduce_sum(rows)}),
             "scaled": ({"x": x, "factor": factor}, {"y": x * factor}),
-            "twins": ({"x": x, "y": x}, {"one": x * 2, "half": tf.cast(x, tf.bfloat16)}),
+            "twins": ({"x": x, "y": x}, {"one": x * 2}),
+            "half": ({"x": x}, {"half": tf.cast(x, tf.bfloat16)}),
             "ragged": ({"rows": ragged}, {"total": tf.reduce_sum(ragged, 1)}),
             "sparse": ({"s": sparse}, {"s": sparse * 2.0}),
             "handle": ({"x": x}, {"handle": handle}),
@@ -121,17 +121,15 @@ def test_odd_signatures(load, two, tmp_path):
     assert model.left_out == {
         "handle": "output of signature 'handle', 'handle', has dtype resource, which cannot be sent",
         "nothing": "it declares no outputs",
+        "twins": "two of its inputs are the same tensor",
     }
-    assert model.signatures["twins"].inputs["x"] == TensorInfo("float32", None)
+    assert model.signatures["half"].inputs["x"] == TensorInfo("float32", None)
     scalar = np.array(1.5, np.float32)
     assert model.signatures["scaled"].defaults == {"factor"}
     assert run(model, {"x": scalar}, "scaled")["y"] == 4.5
     assert run(model, {"x": scalar, "factor": scalar}, "scaled")["y"] == 2.25
-    half = run(model, {"x": scalar, "y": scalar.copy()}, "twins")["half"]
+    half = run(model, {"x": scalar}, "half")["half"]
     assert (half.dtype.name, half.shape, float(half)) == ("bfloat16", (), 1.5)
-    with pytest.raises(RunFailed, match="'x' and 'y' are the same tensor of the model: give them the same") as caught:
-        run(model, {"x": scalar, "y": scalar + 1}, "twins")
-    assert caught.value.name == "InvalidInput"
     feeds = {"rows.flat_values": np.array([1, 2, 4], np.float32), "rows.row_splits_0": np.array([0, 2, 2, 3])}
     assert run(model, feeds, "ragged")["total"].tolist() == [3, 0, 4]
     assert set(model.signatures["sparse"].outputs) == {"s.indices", "s.values", "s.dense_shape"}
@@ -157,11 +155,7 @@ def test_a_graph_is_chosen_by_its_tags(load, refusal, copy):
 
 def test_damaged_files(refusal, copy):
     whole = (copy / "saved_model.pb").read_bytes()
-    for content, expected in (
-        (whole[: len(whole) // 2], "corrupt"),
-        (b"\xff" * 99, "corrupt"),
-        (b"", "holds no graph"),
-    ):
+    for content, expected in ((whole[:999], "parse"), (b"\xff" * 99, "parse"), (b"", "holds no graph")):
         (copy / "saved_model.pb").write_bytes(content)
         assert expected in refusal(copy)
     (copy / "saved_model.pb").write_bytes(whole)
@@ -177,19 +171,19 @@ def test_declarations_that_do_not_fit(load, refusal, copy, tmp_path):
     assert note.endswith("'joined', is declared as int32 but is string in its graph; the graph counts")
     edit(copy, lambda graph: setattr(graph.signature_def["strings"].inputs["text"], "name", "nowhere:0"))
     assert "signature 'strings', 'text', names 'nowhere:0', which is not a tensor" in refusal(copy)
-    assert "leave `inputs` and `outputs` out" in refusal(copy, outputs={"y": "y:0"})
+    assert "it is a SavedModel, which takes no `outputs`: leave" in refusal(copy, outputs={"y": "y:0"})
     tf.saved_model.save(tf.Module(), str(tmp_path / "bare"))
     assert "it declares none; save it with signatures=" in refusal(tmp_path / "bare")
 
 
 def test_a_path_of_something_else(refusal, tmp_path, copy):
     assert "it does not exist: give a SavedModel's folder, a .pb, " in refusal(tmp_path / "none")
-    assert refusal(tmp_path).endswith(f"it holds SavedModels in subfolders: give one of them, such as {copy}")
-    served = {"model.bin": "TensorFlow Lite", "m.onnx": "ONNX", "saved_model.pb": "give its folder", "m.txt": "unknown"}
+    assert refusal(tmp_path).endswith(f"the folder holds models: give one of them, such as {copy}")
+    served = {"m.tflite": "TensorFlow Lite", "m.onnx": "ONNX", "saved_model.pb": "give its folder", "m.txt": "unknown"}
     parts = dict.fromkeys(("m.ckpt-5.index", "m.ckpt-5.data-00000-of-00001"), "part of a checkpoint: give its .meta")
     for name, expected in (served | parts).items():
-        (tmp_path / name).write_bytes(b"\x1c\0\0\0TFL3" if name == "model.bin" else b"")
+        (tmp_path / name).touch()
         assert expected in refusal(tmp_path / name)
         (tmp_path / name).unlink()
     (copy / "variables" / "model.meta").touch()
-    assert refusal(copy / "variables").endswith(f"checkpoint in it: give {copy / 'variables' / 'model.meta'}")
+    assert refusal(copy / "variables").endswith(f"such as {copy / 'variables' / 'model.meta'}")

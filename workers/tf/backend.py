@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from workers.backend import CannotLoad, LoadFailed, Unfit
-from workers.tf.bare_graph import read_checkpoint, read_frozen_graph
+from workers.tf.bare_graph import read_bare_graph
 from workers.tf.errors import one_line, passes
 from workers.tf.files import Format, Source, format_at
 from workers.tf.graph import Reachable
-from workers.tf.keras_file import read_keras
+from workers.tf.keras import read_keras
 from workers.tf.library import check_devices, load_op_libraries, open_session, session_config, tf
 from workers.tf.model import Model
 from workers.tf.saved_model import read_saved_model
@@ -28,7 +28,7 @@ class Backend:
     """A `workers.backend.Backend`: a Graph and a Session for each model."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """`settings`: "tensorflow", that section; "device", with its kind and count; "state", a folder or None.
+        """`settings`: "tensorflow", that section; "device", with its kind and count; "state", a folder.
 
         Raises `Unfit` unless TensorFlow sees exactly the device's GPUs, `CannotLoad` for a library of ops that cannot
         be loaded. Takes no memory of a GPU before the first `load`.
@@ -36,7 +36,7 @@ class Backend:
         device = settings["device"]
         self._gpus = device["count"] if device["kind"] == "gpu" else 0
         self._tensorflow = settings["tensorflow"]
-        self._state: str | None = settings["state"]
+        self._state: str = settings["state"]
         check_devices(self._gpus)
         load_op_libraries(self._tensorflow["op_libraries"])
 
@@ -79,10 +79,9 @@ class Backend:
             with session.graph.as_default():
                 tf.compat.v1.train.import_meta_graph(source.meta_graph)
                 source.restore(session)
-                bound, left_out = bind(source, session.graph)
+                bound, left_out = bind(source, session.graph, Reachable(source.meta_graph.graph_def))
             session.graph.finalize()
-            reachable = Reachable(source.meta_graph.graph_def)
-            return Model(settings, session, bound, left_out, reachable, source.notes)
+            return Model(settings, session, bound, left_out, source.notes)
         except BaseException:
             session.close()
             raise
@@ -90,17 +89,15 @@ class Backend:
     def _read(self, settings: Mapping[str, Any]) -> Source:
         path = Path(settings["path"])
         found = format_at(path)
-        if settings["tags"] and found is not Format.SAVED_MODEL:
-            raise CannotLoad(f"it is {found.value}: leave `tags` out; they choose among the graphs of a SavedModel")
-        declares = found in (Format.SAVED_MODEL, Format.KERAS)
-        if declares and (settings["inputs"] or settings["outputs"]):
-            raise CannotLoad(f"it is {found.value}, which declares its tensors: leave `inputs` and `outputs` out")
+        unused = [] if found is Format.SAVED_MODEL else ["tags"]
+        if found in (Format.SAVED_MODEL, Format.KERAS):  # they declare their tensors
+            unused += ["inputs", "outputs"]
+        if given := [f"`{key}`" for key in unused if settings[key]]:
+            raise CannotLoad(f"it is {found.value}, which takes no {' and '.join(given)}: leave them out of [[model]]")
         match found:
             case Format.SAVED_MODEL:
                 return read_saved_model(path, settings["tags"] or ())
-            case Format.FROZEN_GRAPH:
-                return read_frozen_graph(settings, path)
-            case Format.CHECKPOINT:
-                return read_checkpoint(settings, path)
             case Format.KERAS:
                 return read_keras(path, self._state)
+            case _:
+                return read_bare_graph(settings, path, found is Format.FROZEN_GRAPH)

@@ -6,7 +6,7 @@ ends of what is computed from them.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ from google.protobuf.message import DecodeError
 from pool.wire.signatures import DEFAULT_SIGNATURE
 from pool.wire.tensors import DTYPES
 from workers.backend import CannotLoad
-from workers.tf.files import CORRUPT, Source, checkpoint_prefix
-from workers.tf.graph import Reachable, fills_table, writes_state
-from workers.tf.library import MetaGraphDef, SignatureDef, TensorInfo, tf
+from workers.tf.files import Source
+from workers.tf.graph import FILLS_TABLE, Reachable, writes_state
+from workers.tf.library import MetaGraphDef, tf
 from workers.tf.saved_model import restore_variables
 
-__all__ = ["read_checkpoint", "read_frozen_graph"]
+__all__ = ["read_bare_graph"]
 
 _VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
 # They cannot be looked into before they are filled. Mutable ones begin empty.
@@ -29,70 +29,59 @@ _NEEDS_FILLING = frozenset({"HashTable", "HashTableV2"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})  # PlaceholderWithDefault need not be fed
 # What training leaves in a graph: none of it is an answer.
 _OF_TRAINING = re.compile(r"(gradients|save)(_\d+)?/")
-_NO_ANSWERS = re.compile(r"\w*Summary(V2)?|Shape|ShapeN|Size|Rank|Switch|RefSwitch|Enter|NextIteration|Const")
+_NO_ANSWERS = re.compile(
+    r"Placeholder(V2)?|\w*Summary(V2)?|Shape|ShapeN|Size|Rank|Switch|RefSwitch|Enter|NextIteration|Const"
+)
 _MOST_SAID = 12
 
 
-def read_frozen_graph(settings: Mapping[str, Any], path: Path) -> Source:
-    """A `GraphDef`, binary or as text, whose variables were made constants. Raises `CannotLoad` and `OSError`."""
-    graph_def = _parsed(path.read_bytes(), tf.compat.v1.GraphDef, path.name.lower().endswith(".pbtxt"))
-    if not graph_def.node:
-        raise CannotLoad("it holds no graph: it is not a GraphDef, or an empty one")
-    meta_graph = MetaGraphDef(graph_def=graph_def)
-    reachable = Reachable(meta_graph.graph_def)
-    notes: list[str] = []
-
-    def signature_defs(graph: Any) -> Mapping[str, Any]:
-        found = _interface(settings, graph, reachable, notes)
-        if reachable.ops(info.name for each in found.values() for info in each.outputs.values()) & _VARIABLES:
-            raise CannotLoad(
-                "it is not frozen: it has variables without their values; give the .meta file of a checkpoint"
-            )
-        return found
-
-    return Source(meta_graph, lambda session: _fill_tables(session, notes), signature_defs, notes=notes)
-
-
-def read_checkpoint(settings: Mapping[str, Any], path: Path) -> Source:
-    """What `tf.compat.v1.train.Saver` writes; its signatures are configured, else declared, else guessed.
+def read_bare_graph(settings: Mapping[str, Any], path: Path, is_frozen: bool) -> Source:
+    """A `GraphDef` whose variables were made constants, or what `tf.compat.v1.train.Saver` writes: binary or text.
 
     Raises `CannotLoad` and `OSError`.
     """
-    content = path.read_bytes()
-    try:
-        meta_graph = _parsed(content, MetaGraphDef, is_text=False)
-    except CannotLoad:
-        meta_graph = _parsed(content, MetaGraphDef, is_text=True)
+    meta_graph = MetaGraphDef()
+    _parse(path.read_bytes(), meta_graph.graph_def if is_frozen else meta_graph)
     if not meta_graph.graph_def.node:
-        raise CannotLoad("it holds no graph: it is not a MetaGraphDef, or an empty one")
+        raise CannotLoad("it holds no graph: it is of another kind, or an empty one")
     notes: list[str] = []
 
     def restore(session: Any) -> None:
-        restore_variables(session, meta_graph, checkpoint_prefix(path))
+        restore_variables(session, meta_graph, str(path).rpartition(".")[0])
         # Of metrics, and queues' limits: no checkpoint holds them.
         session.run(tf.compat.v1.local_variables_initializer())
         _fill_tables(session, notes)
 
-    def signature_defs(graph: Any) -> Mapping[str, Any]:
-        declared: Mapping[str, Any] = meta_graph.signature_def
-        if declared and not settings["inputs"] and not settings["outputs"]:
+    def signature_defs(graph: Any, reachable: Reachable) -> Mapping[str, Any]:
+        if meta_graph.signature_def and not settings["inputs"] and not settings["outputs"]:
+            declared: Mapping[str, Any] = meta_graph.signature_def
             return declared
-        return _interface(settings, graph, Reachable(meta_graph.graph_def), notes)
+        inputs, outputs = _ends(settings, graph, reachable, notes)
+        used = reachable.ops(tensor.name for tensor in outputs.values())
+        if used & _VARIABLES and not meta_graph.saver_def.restore_op_name:
+            raise CannotLoad("it has variables without their values; freeze it, or give the .meta file of a checkpoint")
+        v1 = tf.compat.v1.saved_model
+        infos = [{name: v1.build_tensor_info(each) for name, each in side.items()} for side in (inputs, outputs)]
+        return {DEFAULT_SIGNATURE: v1.build_signature_def(*infos)}
 
-    return Source(meta_graph, restore, signature_defs, notes=notes)
+    return Source(meta_graph, restore, signature_defs, notes)
 
 
-def _parsed(content: bytes, kind: Any, is_text: bool) -> Any:
+def _parse(content: bytes, message: Any) -> None:
     try:
-        return text_format.Parse(content.decode(), kind()) if is_text else kind.FromString(content)
-    except (DecodeError, text_format.ParseError, UnicodeDecodeError):
-        raise CannotLoad(CORRUPT) from None
+        message.ParseFromString(content)
+    except DecodeError:
+        message.Clear()
+        try:
+            text_format.Parse(content.decode(), message)
+        except (text_format.ParseError, UnicodeDecodeError):
+            raise CannotLoad("its protobuf is corrupt or cut short: copy or export it again") from None
 
 
 def _fill_tables(session: Any, notes: list[str]) -> None:
     """Runs every op that fills a table, as `tables_initializer` would."""
     ops = session.graph.get_operations()
-    filling = [op for op in ops if fills_table(op.type)]
+    filling = [op for op in ops if FILLS_TABLE.fullmatch(op.type)]
     if filling:
         session.run(filling)
     filled = {op.inputs[0].op.name for op in filling}
@@ -100,97 +89,72 @@ def _fill_tables(session: Any, notes: list[str]) -> None:
     notes += [f"table {name!r} is not filled: keep its initializer when you freeze the graph" for name in empty]
 
 
-def _interface(settings: Mapping[str, Any], graph: Any, reachable: Reachable, notes: list[str]) -> dict[str, Any]:
-    """One signature. Names that are not configured are those of the nodes."""
-    inputs = {name: _tensor(graph, tensor, "inputs") for name, tensor in settings["inputs"].items()}
-    outputs = {name: _tensor(graph, tensor, "outputs") for name, tensor in settings["outputs"].items()}
+def _ends(
+    settings: Mapping[str, Any], graph: Any, reachable: Reachable, notes: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and outputs. Names that are not configured are those of the nodes."""
+    inputs, outputs = (
+        {name: _tensor(graph, tensor, key) for name, tensor in settings[key].items()} for key in ("inputs", "outputs")
+    )
     guessed = [key for key, found in (("inputs", inputs), ("outputs", outputs)) if not found]
-    if not inputs:
-        inputs = _by_name(_guessed_inputs(graph))
+    inputs = inputs or _placeholders(graph)
+    outputs = outputs or _guessed_outputs(graph, {tensor.op.name for tensor in inputs.values()}, reachable)
     if not outputs:
-        outputs = _by_name(_guessed_outputs(graph, [*inputs.values()], reachable))
-        if not outputs:
-            raise CannotLoad("its outputs cannot be guessed: set `outputs` in [[model]] to names of its tensors")
+        raise CannotLoad("its outputs cannot be guessed: set `outputs` in [[model]] to names of its tensors")
     if "inputs" in guessed:
         needed = reachable.nodes(tensor.name for tensor in outputs.values())
         inputs = {name: tensor for name, tensor in inputs.items() if tensor.op.name in needed}
     if guessed:
         took = f"guessed {' and '.join(guessed)} of the graph: takes {_listed(inputs)}, gives {_listed(outputs)}"
         notes.append(f"{took}; `inputs` and `outputs` in [[model]] say otherwise")
-    signature = SignatureDef(inputs=_infos(inputs), outputs=_infos(outputs))
-    return {DEFAULT_SIGNATURE: signature}
+    return inputs, outputs
 
 
 def _tensor(graph: Any, name: str, key: str) -> Any:
     try:
-        found = graph.as_graph_element(name, allow_tensor=True, allow_operation=True)
+        return graph.as_graph_element(name if ":" in name else f"{name}:0", allow_operation=False)
     except (KeyError, ValueError, TypeError):
-        near = difflib.get_close_matches(name.partition(":")[0], [str(op.name) for op in graph.get_operations()], n=1)
-        listed = _listed(_by_name(_guessed_inputs(graph)))
-        hint = f"did you mean {near[0]!r}?" if near else f"its placeholders are {listed}"
+        names = [str(op.name) for op in graph.get_operations() if op.outputs]
+        near = difflib.get_close_matches(name.partition(":")[0], names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"its placeholders are {_listed(_placeholders(graph))}"
         raise CannotLoad(f"`{key}` names {name!r:.80}, which is not a tensor of its graph; {hint}") from None
-    if ":" in name:
-        return found
-    if not found.outputs:
-        raise CannotLoad(f"`{key}` names {name!r}, a {found.type} without an output tensor")
-    return found.outputs[0]
 
 
-def _guessed_inputs(graph: Any) -> list[Any]:
-    found = [op.outputs[0] for op in graph.get_operations() if op.type in _PLACEHOLDERS]
-    return [tensor for tensor in found if _travels(tensor)]
+def _placeholders(graph: Any) -> dict[str, Any]:
+    return _by_name(op.outputs[0] for op in graph.get_operations() if op.type in _PLACEHOLDERS)
 
 
-def _guessed_outputs(graph: Any, inputs: Collection[Any], reachable: Reachable) -> list[Any]:
+def _guessed_outputs(graph: Any, inputs: Collection[str], reachable: Reachable) -> dict[str, Any]:
     """All outputs of the ops that depend on the inputs and that no other op reads; none that would change state.
 
     Without inputs: of all such ops.
     """
-    depending = _depending_on(inputs) if inputs else graph.get_operations()
-    ends = [op for op in depending if op.outputs and _is_answer(op) and not any(map(_readers, op.outputs))]
-    found = [tensor for op in ends for tensor in op.outputs if _travels(tensor)]
-    return [tensor for tensor in found if not writes_state(reachable.ops([tensor.name]))]
-
-
-def _depending_on(tensors: Iterable[Any]) -> list[Any]:
-    found: dict[str, Any] = {}
-    pending = [op for tensor in tensors for op in _readers(tensor)]
-    while pending:
-        op = pending.pop()
-        if op.name not in found:
-            found[op.name] = op
-            pending.extend(reader for tensor in op.outputs for reader in _readers(tensor))
-    return list(found.values())
-
-
-def _readers(tensor: Any) -> list[Any]:
-    """The ops that make something of it."""
-    return [op for op in tensor.consumers() if not _OF_TRAINING.match(op.name) and op.outputs]
+    ends = [op for op in graph.get_operations() if _is_answer(op) and not any(map(_is_read, op.outputs))]
+    found = _by_name(tensor for op in ends for tensor in op.outputs)
+    return {
+        name: tensor
+        for name, tensor in found.items()
+        if (not inputs or not reachable.nodes([tensor.name]).isdisjoint(inputs))
+        and not writes_state(reachable.ops([tensor.name]))
+    }
 
 
 def _is_answer(op: Any) -> bool:
-    if op.type in _PLACEHOLDERS or _NO_ANSWERS.fullmatch(op.type) or _OF_TRAINING.match(op.name):
+    if _NO_ANSWERS.fullmatch(op.type) or _OF_TRAINING.match(op.name):
         return False
     # The two names that `tf.cond` gives its predicate: one of them is never there.
     return op.type != "Identity" or op.inputs[0].op.type not in ("Switch", "RefSwitch")
 
 
-def _travels(tensor: Any) -> bool:
-    return tensor.dtype.base_dtype.name in DTYPES
+def _is_read(tensor: Any) -> bool:
+    """Whether an op makes something of it."""
+    return any(op.outputs and not _OF_TRAINING.match(op.name) for op in tensor.consumers())
 
 
-def _by_name(tensors: Sequence[Any]) -> dict[str, Any]:
-    """The node's name; with the number of its output, unless that is the first."""
-    return {str(each.name).removesuffix(":0"): each for each in sorted(tensors, key=lambda each: str(each.name))}
-
-
-def _infos(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: TensorInfo(
-            name=tensor.name, dtype=tensor.dtype.base_dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto()
-        )
-        for name, tensor in tensors.items()
-    }
+def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:
+    """Those that can be sent. A node's name; with the number of its output, unless that is the first."""
+    sendable = [tensor for tensor in tensors if tensor.dtype.base_dtype.name in DTYPES]
+    return {str(each.name).removesuffix(":0"): each for each in sorted(sendable, key=lambda each: str(each.name))}
 
 
 def _listed(names: Collection[str]) -> str:

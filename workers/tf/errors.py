@@ -1,6 +1,5 @@
 """What TensorFlow raises while it loads or runs a model, as an error of `workers.backend` in one line."""
 
-import errno
 import re
 
 from pool.wire.exits import Exit
@@ -9,8 +8,7 @@ from workers.tf.library import tf
 
 __all__ = ["of_a_run", "one_line", "passes"]
 
-_MOST_CHARS = 2000
-_MOST_CHARS_OF_A_LOAD = 400
+_MOST_CHARS = 1000
 _ALLOCATION = re.compile(
     r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|(CUDNN|CUBLAS|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
     r"|CUFFT_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED"
@@ -18,54 +16,34 @@ _ALLOCATION = re.compile(
 # Only these two wrap a failed call of CUDA's libraries; anywhere else the words would be a model's own.
 _WRAPS_CUDA = (tf.errors.InternalError, tf.errors.UnknownError)
 # After one of these every later call gives the same error, says CUDA: "the process must be terminated and relaunched".
-_STICKY = (
-    # The driver's names, then those of the runtime.
-    r"CUDA_ERROR_(ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
-    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|TENSOR_MEMORY_LEAK|EXTERNAL_DEVICE|CONTAINED"
-    r"|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|CONTEXT_IS_DESTROYED|DEINITIALIZED)\b",
-    r"cudaError(IllegalAddress|LaunchFailure|LaunchTimeout|Assert|HardwareStackError|IllegalInstruction"
-    r"|MisalignedAddress|InvalidAddressSpace|InvalidPc|TensorMemoryLeak|ExternalDevice|Contained"
-    r"|ECCUncorrectable|NvlinkUncorrectable|ContextIsDestroyed|CudartUnloading)\b",
+_STICKY = re.compile(
+    # The driver's names are CUDA_ERROR_ILLEGAL_ADDRESS, those of the runtime cudaErrorIllegalAddress.
+    r"(?i:cuda_?error_?(illegal_?(address|instruction)|launch_?(failed|failure|timeout)|assert|hardware_?stack_?error"
+    r"|misaligned_?address|invalid_?(address_?space|pc)|tensor_?memory_?leak|external_?device|contained"
+    r"|(ecc|nvlink)_?uncorrectable|context_?is_?destroyed|deinitialized|cudart_?unloading)\b)"
     # Their words, where TensorFlow passes on no name.
-    r"an illegal memory access was encountered|unspecified launch failure|device-side assert triggered"
-    r"|an illegal instruction was encountered|uncorrectable ECC error|GPU sync failed",
+    r"|an illegal memory access was encountered|unspecified launch failure|device-side assert triggered"
+    r"|an illegal instruction was encountered|uncorrectable ECC error|GPU sync failed"
     # A library that has no handle: whatever keeps it from one, a new process is what cures it.
-    r"CU(DNN|BLAS|SOLVER|SPARSE)_STATUS_(NOT_INITIALIZED|INTERNAL_ERROR)\b",
-    r"cuDNN failed to initialize|No (DNN|BLAS)( support)? (in|for) stream|without (DNN|BLAS) support"
-    r"|Failed to initialize BLAS support|[Ff]ailed to create cu\w+ handle|[Cc]ould not create cu\w+ handle",
+    r"|CU(DNN|BLAS|SOLVER|SPARSE)_STATUS_(NOT_INITIALIZED|INTERNAL_ERROR)\b"
+    r"|cuDNN failed to initialize|No (DNN|BLAS)( support)? (in|for) stream|without (DNN|BLAS) support"
+    r"|Failed to initialize BLAS support|[Ff]ailed to create cu\w+ handle|[Cc]ould not create cu\w+ handle"
 )
-_DNN = r"DNN library (initialization failed|is not found)"
-_UNUSABLE = {
-    **dict.fromkeys(_WRAPS_CUDA, re.compile("|".join((*_STICKY, _DNN)))),
-    tf.errors.FailedPreconditionError: re.compile(_DNN),
-    tf.errors.UnimplementedError: re.compile(_DNN),
-    tf.errors.CancelledError: re.compile("Session has been closed"),
-    RuntimeError: re.compile("Attempted to use a closed Session"),
-}
+# TensorFlow's own words, in errors of these kinds. Others quote what was fed.
+_KINDS = (
+    *(*_WRAPS_CUDA, tf.errors.FailedPreconditionError, tf.errors.UnimplementedError),
+    *(tf.errors.CancelledError, RuntimeError),
+)
+_UNUSABLE = re.compile(r"DNN library (initialization failed|is not found)|Session has been closed|a closed Session")
 # What may be otherwise a moment later, whatever the text: the device's memory is still held by the process before.
 _PASSING = (
-    tf.errors.ResourceExhaustedError,
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.DeadlineExceededError,
-    MemoryError,
+    *(tf.errors.ResourceExhaustedError, tf.errors.UnavailableError, tf.errors.AbortedError),
+    *(tf.errors.DeadlineExceededError, MemoryError),
 )
 _DEVICE_OR_STORAGE = re.compile(
     r"cuda|cudnn|cublas|cusolver|cusparse|cufft|\bGPU\b|Input/output error|Stale file handle", re.IGNORECASE
 )
-_LASTING_ERRNOS = frozenset(
-    (
-        None,  # not from the operating system: a library's own word for a file that it cannot read
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.EACCES,
-        errno.EPERM,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-        errno.EINVAL,
-    )
-)
+_LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NODE = re.compile(r"\{\{(?:node|function_node) ([^}]*)\}\}")
 # What follows is where the model's author built the graph, not what went wrong.
 _TRACE = re.compile(r"\n\s*(Original stack trace|Errors may have originated|Function call stack|Detected at node)")
@@ -77,43 +55,31 @@ _CALL_PATH = re.compile(r"\n\s*\[\[.*\]\]\s*(?=\n|$)")
 
 def of_a_run(error: Exception) -> RunFailed | Unfit:
     """What a run raised, as what is to be raised instead."""
-    if _out_of_memory(error):
-        return RunFailed("OutOfMemory", _named(error))
-    if _unusable(error):
-        return Unfit(Exit.PROCESS_UNUSABLE, _named(error))
-    return RunFailed("ModelFailed", _named(error))
-
-
-def one_line(error: Exception) -> str:
-    """The first useful line of what a load raised."""
-    lines = [line.strip() for line in _message(error).splitlines() if line.strip()]
-    return _bounded(lines[0], _MOST_CHARS_OF_A_LOAD) if lines else type(error).__name__
+    raw = str(getattr(error, "message", error))
+    wraps_cuda = isinstance(error, _WRAPS_CUDA)
+    text = one_line(error)
+    if not isinstance(error, UnicodeDecodeError):
+        text = f"{type(error).__name__}: {text}"
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError) or (wraps_cuda and _ALLOCATION.search(raw)):
+        return RunFailed("OutOfMemory", text)
+    if (wraps_cuda and _STICKY.search(raw)) or (isinstance(error, _KINDS) and _UNUSABLE.search(raw)):
+        return Unfit(Exit.PROCESS_UNUSABLE, text)
+    return RunFailed("ModelFailed", text)
 
 
 def passes(error: Exception) -> bool:
     """Whether what a load raised says nothing against the files, so that a later load may succeed."""
-    if isinstance(error, OSError):
-        return error.errno not in _LASTING_ERRNOS
+    if isinstance(error, OSError):  # without a number: a library's own word for a file that it cannot read
+        return error.errno is not None and not isinstance(error, _LASTING)
     if isinstance(error, _WRAPS_CUDA):
         return _DEVICE_OR_STORAGE.search(str(error.message)) is not None
     return isinstance(error, _PASSING)
 
 
-def _out_of_memory(error: Exception) -> bool:
-    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
-        return True
-    return isinstance(error, _WRAPS_CUDA) and _ALLOCATION.search(str(error.message)) is not None
-
-
-def _unusable(error: Exception) -> bool:
-    pattern = _UNUSABLE.get(type(error))
-    message = error.message if isinstance(error, tf.errors.OpError) else error
-    return pattern is not None and pattern.search(str(message)) is not None
-
-
-def _named(error: Exception) -> str:
-    kind = "" if isinstance(error, UnicodeDecodeError) else f"{type(error).__name__}: "
-    return _bounded(" ".join(f"{kind}{_message(error)}".split()), _MOST_CHARS)
+def one_line(error: Exception) -> str:
+    """What is useful of its message."""
+    text = " ".join(_message(error).split()) or type(error).__name__
+    return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
 
 
 def _message(error: Exception) -> str:
@@ -130,7 +96,3 @@ def _message(error: Exception) -> str:
     if named and named[0] not in text:
         text = f"{text} [at op {named[0]}]"
     return text
-
-
-def _bounded(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: size - 1] + "…"

@@ -11,15 +11,7 @@ from typing import Any
 
 from workers.tf.library import custom_state_ops
 
-__all__ = [
-    "Reachable",
-    "blocks_its_thread",
-    "draws_random",
-    "fills_table",
-    "uses_references",
-    "writes_references",
-    "writes_state",
-]
+__all__ = ["FILLS_TABLE", "Reachable", "blocks_its_thread", "draws_random", "writes_state"]
 
 
 class Reachable:
@@ -38,9 +30,17 @@ class Reachable:
 
         What only leads to tensors that are `fed` does not run.
         """
-        nodes = [self._nodes[name] for name in self.nodes(names, fed) if name in self._nodes]
-        called = {function for node in nodes for function in _functions_named_by(node)}
-        return frozenset({node.op for node in nodes} | self._inside(called))
+        nodes = [self._nodes[name] for name in self.nodes(names, fed)]
+        ops = {node.op for node in nodes}
+        called = self._called(nodes)
+        pending = [*called]
+        while pending:
+            body = self._functions[pending.pop()].node_def
+            ops.update(node.op for node in body)
+            new = self._called(body) - called
+            called |= new
+            pending.extend(new)
+        return frozenset(ops)
 
     def nodes(self, names: Iterable[str], fed: Iterable[str] = ()) -> set[str]:
         """The names of all nodes that they may run, those in functions apart."""
@@ -48,25 +48,19 @@ class Reachable:
         pending = [_node_name(name) for name in names if name.removesuffix(":0") not in given]
         seen = set(pending)
         while pending:
-            node = self._nodes.get(pending.pop())
-            if node is None:
-                continue
-            inputs = {_node_name(name) for name in node.input if name not in given} - seen
+            read = self._nodes[pending.pop()].input
+            inputs = {_node_name(name) for name in read if name not in given} - seen
             seen |= inputs
             pending.extend(inputs)
         return seen
 
-    def _inside(self, names: Iterable[str]) -> set[str]:
-        ops: set[str] = set()
-        pending = [name for name in names if name in self._functions]
-        seen = set(pending)
-        while pending:
-            for node in self._functions[pending.pop()].node_def:
-                ops.add(node.op)
-                called = {name for name in _functions_named_by(node) if name in self._functions} - seen
-                seen |= called
-                pending.extend(called)
-        return ops
+    def functions(self, names: Iterable[str]) -> set[str]:
+        """The names of the functions that the nodes below these tensors call, and of those that these call."""
+        called = self._called(self._nodes[name] for name in self.nodes(names))
+        return called.union(*(self._called(self._functions[name].node_def) for name in called))
+
+    def _called(self, nodes: Iterable[Any]) -> set[str]:
+        return {name for node in nodes for name in _functions_named_by(node) if name in self._functions}
 
 
 _WRITES = re.compile(
@@ -100,16 +94,8 @@ _WRITES = re.compile(
         )
     )
 )
-# Variables of TensorFlow 1 are written in the very buffer that a fetched array may be. That of a resource variable is
-# replaced as long as somebody holds it.
-_INPLACE = r"Inplace(Add|Sub|Update)"
-_REFERENCES = re.compile(rf"Variable(V2)?|{_INPLACE}")
-_WRITES_REFERENCES = re.compile(
-    r"Assign(Add|Sub)?|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo"
-    rf"|(Sparse)?Apply[A-Z]\w*|NegTrain|SdcaShrinkL1|{_INPLACE}"
-)
 _BLOCKS = re.compile(r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek")
-_FILLS = re.compile(r"InitializeTable(FromTextFile|FromDataset)?(V2)?|LookupTableImport(V2)?")
+FILLS_TABLE = re.compile(r"InitializeTable(FromTextFile|FromDataset)?(V2)?|LookupTableImport(V2)?")
 _RANDOM = re.compile(
     r"\w*(Random|Multinomial|TruncatedNormal|CandidateSampler|DistortedBoundingBox)\w*"
     r"|Stateful(StandardNormal|Uniform)\w*|Rng\w+"
@@ -121,16 +107,6 @@ def writes_state(ops: Iterable[str]) -> bool:
     return any(_WRITES.fullmatch(op) or op in custom_state_ops for op in ops)
 
 
-def uses_references(ops: Iterable[str]) -> bool:
-    """Whether an output may be a buffer that another run writes."""
-    return any(map(_REFERENCES.fullmatch, ops))
-
-
-def writes_references(ops: Iterable[str]) -> bool:
-    """Whether an op writes into a buffer that another run may have fetched."""
-    return any(map(_WRITES_REFERENCES.fullmatch, ops))
-
-
 def blocks_its_thread(ops: Iterable[str]) -> bool:
     """Whether an op may wait, in the thread that runs it, for another op of the run."""
     return any(map(_BLOCKS.fullmatch, ops))
@@ -138,10 +114,6 @@ def blocks_its_thread(ops: Iterable[str]) -> bool:
 
 def draws_random(ops: Iterable[str]) -> bool:
     return any(map(_RANDOM.fullmatch, ops))
-
-
-def fills_table(op: str) -> bool:
-    return _FILLS.fullmatch(op) is not None
 
 
 def _node_name(tensor: str) -> str:

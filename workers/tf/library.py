@@ -16,7 +16,6 @@ __all__ = [
     "CallableOptions",
     "MetaGraphDef",
     "SavedModelLoader",
-    "SignatureDef",
     "TensorInfo",
     "TypeSpecProto",
     "check_devices",
@@ -27,24 +26,22 @@ __all__ = [
     "tf",
 ]
 
-# No log level silences these: two shared objects print them before their logging begins.
+# No log level silences these: shared objects print them before their logging begins. The last one tells that there
+# is no GPU, where TensorFlow could use one.
 _CHATTER = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
     rb"|[IW]0000 .* (port|cudart_stub|cpu_feature_guard|computation_placer)\.cc:"
     rb"|E0000 .* Unable to register cu(FFT|DNN|BLAS) factory"
     rb"|To enable the following instructions: "
+    rb"|.* failed call to cuInit: "
 )
 # Without it XLA leaves alone what runs on the CPU. It does nothing where no Session asks for XLA.
 _XLA_ON_CPU = "--tf_xla_cpu_global_jit"
 
 
-# Of a CPU worker whose TensorFlow could use GPUs.
-_NO_GPU = re.compile(rb".* failed call to cuInit: ")
-
-
 @contextmanager
-def _without(chatter: re.Pattern[bytes]) -> Iterator[None]:
-    """Takes these lines out of what C++ prints meanwhile."""
+def _quiet() -> Iterator[None]:
+    """Takes the chatter out of what C++ prints meanwhile."""
     kept, caught = os.dup(2), os.memfd_create("import")
     os.dup2(caught, 2)
     try:
@@ -54,7 +51,7 @@ def _without(chatter: re.Pattern[bytes]) -> Iterator[None]:
         os.close(kept)
         with open(caught, "rb") as file:
             file.seek(0)
-            if said := b"".join(line for line in file if not chatter.match(line)):
+            if said := b"".join(line for line in file if not _CHATTER.match(line)):
                 os.write(2, said)
 
 
@@ -62,14 +59,14 @@ if _XLA_ON_CPU not in os.environ.get("TF_XLA_FLAGS", ""):
     os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} {_XLA_ON_CPU}".strip()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 try:
-    with _without(_CHATTER), warnings.catch_warnings():
+    with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what its own modules use that others deprecate
         import tensorflow as tf
 
         # TensorFlow has no public name for these.
         from tensorflow.core.framework.op_def_pb2 import OpList
         from tensorflow.core.protobuf.config_pb2 import CallableOptions
-        from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
+        from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, TensorInfo
         from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
         from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
         from tensorflow.python.client.pywrap_tf_session import TF_GetAllOpList, TF_GetBuffer
@@ -88,7 +85,7 @@ custom_state_ops: set[str] = set()
 
 def check_devices(gpus: int) -> None:
     """Raises `Unfit` unless TensorFlow sees exactly so many GPUs."""
-    with nullcontext() if gpus else _without(_NO_GPU):
+    with nullcontext() if gpus else _quiet():
         seen = len(tf.config.list_physical_devices("GPU"))
     if seen == gpus:
         return

@@ -1,6 +1,6 @@
 """The signatures that a model declares, as far as they can be offered."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import CannotLoad
 from workers.tf.files import Source
+from workers.tf.graph import Reachable
 from workers.tf.library import TensorInfo as Info
 from workers.tf.library import TypeSpecProto, tf
 
@@ -34,19 +35,21 @@ class Bound:
     """What is fed for an input that is left out. The graph itself has the other defaults."""
     has_parts: bool
     """Some are parts of ragged or sparse tensors, whose axes 0 have sizes of their own."""
+    ops: Collection[str]
+    """The types of all ops that a run may run."""
 
 
-def bind(source: Source, graph: Any) -> tuple[dict[str, Bound], dict[str, str]]:
+def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[dict[str, Bound], dict[str, str]]:
     """The signatures that can be offered, in the order of their names; and of each other one, why it cannot.
 
     Raises `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
     """
     bound: dict[str, Bound] = {}
     left_out: dict[str, str] = {}
-    definitions = source.signature_defs(graph)
+    definitions = source.signature_defs(graph, reachable)
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
         try:
-            bound[name] = _bound(definitions[name], graph, name, source)
+            bound[name] = _bound(definitions[name], graph, reachable, name, source)
         except _NotOffered as reason:
             left_out[name] = str(reason)
     if not bound:
@@ -56,20 +59,35 @@ def bind(source: Source, graph: Any) -> tuple[dict[str, Bound], dict[str, str]]:
     return bound, left_out
 
 
-def _bound(definition: Any, graph: Any, name: str, source: Source) -> Bound:
+def _bound(definition: Any, graph: Any, reachable: Reachable, name: str, source: Source) -> Bound:
     if not definition.outputs:
         raise _NotOffered("it declares no outputs")
     inputs, feeds = _infos(definition.inputs, graph, f"input of signature {name!r}", source)
     outputs, fetches = _infos(definition.outputs, graph, f"output of signature {name!r}", source)
+    if len({*feeds.values()}) < len(feeds):
+        raise _NotOffered("two of its inputs are the same tensor")
     defaults: dict[str, Array] = {}
     for key, proto in definition.defaults.items():
         if key in inputs:
             defaults[key] = np.asarray(tf.make_ndarray(proto), DTYPES[inputs[key].dtype])
-    built_in = [key for key, tensor in feeds.items() if _op(graph, tensor).type == "PlaceholderWithDefault"]
-    infos = (*definition.inputs.values(), *definition.outputs.values())
-    has_parts = name in source.composite or any(info.WhichOneof("encoding") != "name" for info in infos)
+    built_in = [key for key, tensor in feeds.items() if _type(graph, tensor) == "PlaceholderWithDefault"]
     signature = Signature(inputs, outputs, frozenset((*defaults, *built_in)))
-    return Bound(signature, feeds, fetches, defaults, has_parts)
+    infos = (*definition.inputs.values(), *definition.outputs.values())
+    functions = reachable.functions(fetches.values())
+    has_parts = _has_composite(source, functions) or any(info.WhichOneof("encoding") != "name" for info in infos)
+    ops = reachable.ops(fetches.values(), [tensor for key, tensor in feeds.items() if key not in signature.defaults])
+    return Bound(signature, feeds, fetches, defaults, has_parts, ops)
+
+
+def _has_composite(source: Source, functions: Collection[str]) -> bool:
+    """Whether one of these functions of TensorFlow 2 takes or gives a ragged or sparse tensor.
+
+    Its signature shows flat tensors alone (`r` and `r_1`, both [?]), but the object graph says what they are parts of.
+    """
+    concrete = source.meta_graph.object_graph_def.concrete_functions
+    found = [concrete[name] for name in functions if name in concrete]
+    # Plain tensors have a kind of their own, at any depth.
+    return any("type_spec_value" in f"{each.canonicalized_input_signature}{each.output_signature}" for each in found)
 
 
 def _infos(
@@ -79,15 +97,11 @@ def _infos(
     tensors: dict[str, str] = {}
     for name in sorted(declared):
         for part, info, shape in _parts(name, declared[name], f"{what}, {name!r},"):
-            stated = tf.dtypes.as_dtype(info.dtype).base_dtype.name
-            if stated not in DTYPES:
-                raise _NotOffered(f"{what}, {part!r}, has dtype {stated}, which cannot be sent")
-            if part in infos:
-                raise _NotOffered(f"{what}, {part!r}, exists twice: once as a part of {name!r}")
             tensor = _tensor(graph, info.name, f"{what}, {part!r}")
             dtype = tensor.dtype.base_dtype.name
             if dtype not in DTYPES:
                 raise _NotOffered(f"{what}, {part!r}, has dtype {dtype}, which cannot be sent")
+            stated = tf.dtypes.as_dtype(info.dtype).base_dtype.name
             if dtype != stated:
                 note = f"{what}, {part!r}, is declared as {stated} but is {dtype} in its graph; the graph counts"
                 source.notes.append(note)
@@ -123,5 +137,5 @@ def _tensor(graph: Any, name: str, what: str) -> Any:
         raise CannotLoad(f"the {what}, names {name!r}, which is not a tensor of its graph") from None
 
 
-def _op(graph: Any, tensor: str) -> Any:
-    return graph.get_tensor_by_name(tensor).op
+def _type(graph: Any, tensor: str) -> str:
+    return str(graph.get_tensor_by_name(tensor).op.type)
