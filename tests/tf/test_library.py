@@ -10,7 +10,6 @@ import pytest
 from pool.wire.exits import Exit
 from tf.making import TENSORFLOW, backend_with, run, save_graph, v1
 from workers.backend import CannotLoad, Unfit
-from workers.tf import Backend
 from workers.tf.library import open_session, session_config, tf
 
 # As `IsBF16SupportedByOneDNNOnThisCPU` asks. Elsewhere TensorFlow leaves a graph in float32.
@@ -19,15 +18,15 @@ HAS_BFLOAT16 = bool({"avx512f", "avx_ne_convert"} & set(Path("/proc/cpuinfo").re
 
 def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
-    device = {"kind": "gpu", "uuids": ["GPU-promised"], "count": 1}
-    with pytest.raises(Unfit) as caught:
-        Backend({"tensorflow": TENSORFLOW, "device": device, "state": "/nowhere"})
-    assert caught.value.status is Exit.WRONG_DEVICES
-    assert "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; " in str(caught.value)
-    assert "pip install 'tf-worker-pool[gpu]'" in str(caught.value)
-    config = session_config({**TENSORFLOW, "device_count": {"GPU": 0}}, 1, xla=False, mixed_precision=False)
-    with pytest.raises(Unfit, match=r"has 0 GPUs, but it should have 1; device_count of \[tensorflow\] is"):
-        open_session(config, gpus=1)
+    for counts, advice in (({}, "pip install 'tf-worker-pool[gpu]'"), ({"GPU": 0}, "leave GPU out of it")):
+        config = session_config({**TENSORFLOW, "device_count": counts}, 1, xla=False, mixed_precision=False)
+        with pytest.raises(Unfit) as caught:
+            open_session(config, gpus=1)
+        assert caught.value.status is Exit.WRONG_DEVICES
+        assert "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; " in str(
+            caught.value
+        )
+        assert advice in str(caught.value)
 
 
 def test_without_tensorflow_it_says_what_to_install(tmp_path):
@@ -63,12 +62,10 @@ def test_a_switch_changes_the_graph_that_runs(load, tmp_path, switch, mark):
     assert mark in ops(switched) or (switch == "mixed_precision" and not HAS_BFLOAT16)
 
 
-@pytest.mark.parametrize(
-    ("name", "told"), [("none.so", "is not a file; give a library"), ("text.so", "cannot be load")]
-)
-def test_what_is_no_library_of_ops(tmp_path, name, told):
-    (tmp_path / "text.so").write_text("none")
+def test_what_is_no_library_of_ops(tmp_path):
+    path = tmp_path / "text.so"
+    path.write_text("none")
     with pytest.raises(CannotLoad) as caught:
-        backend_with(op_libraries=[str(tmp_path / name)])
-    assert str(caught.value).startswith(f"op_libraries of [tensorflow]: {tmp_path / name} {told}")
+        backend_with(op_libraries=[str(path)])
+    assert str(caught.value).startswith(f"op_libraries of [tensorflow]: {path} cannot be loaded into TensorFlow 2.")
     assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from workers.tf.errors import one_line, passes
 from workers.tf.files import Format, Source, format_at
 from workers.tf.graph import Reachable
 from workers.tf.keras import read_keras
-from workers.tf.library import check_devices, load_op_libraries, open_session, session_config, tf
+from workers.tf.library import load_op_libraries, open_session, session_config, tf
 from workers.tf.model import Model
 from workers.tf.saved_model import read_saved_model
 from workers.tf.signature_defs import bind
@@ -30,14 +30,13 @@ class Backend:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """`settings`: "tensorflow", that section; "device", with its kind and count; "state", a folder.
 
-        Raises `Unfit` unless TensorFlow sees exactly the device's GPUs, `CannotLoad` for a library of ops that cannot
-        be loaded. Takes no memory of a GPU before the first `load`.
+        Raises `CannotLoad` for a library of ops that cannot be loaded. Takes no GPU before the first `load`, which
+        raises `Unfit` unless TensorFlow sees exactly the device's.
         """
         device = settings["device"]
         self._gpus = device["count"] if device["kind"] == "gpu" else 0
         self._tensorflow = settings["tensorflow"]
         self._state: str = settings["state"]
-        check_devices(self._gpus)
         load_op_libraries(self._tensorflow["op_libraries"])
 
     def load(self, settings: Mapping[str, Any]) -> Model:

@@ -29,9 +29,7 @@ _NEEDS_FILLING = frozenset({"HashTable", "HashTableV2"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})  # PlaceholderWithDefault need not be fed
 # What training leaves in a graph: none of it is an answer.
 _OF_TRAINING = re.compile(r"(gradients|save)(_\d+)?/")
-_NO_ANSWERS = re.compile(
-    r"Placeholder(V2)?|\w*Summary(V2)?|Shape|ShapeN|Size|Rank|Switch|RefSwitch|Enter|NextIteration|Const"
-)
+_NO_ANSWERS = re.compile(r"Placeholder(V2)?|\w*Summary(V2)?|ShapeN?|Size|Rank|(Ref)?Switch|Enter|NextIteration|Const")
 _MOST_SAID = 12
 
 

@@ -42,10 +42,10 @@ _FORMATS = {
 }
 _SERVED = "give a SavedModel's folder, a .pb, .pbtxt, .meta, .keras or .h5"
 _OTHERS = {
-    ".tflite": "a TensorFlow Lite model, which is not served here: give the SavedModel it was converted from",
-    ".onnx": "an ONNX model, which is not served here: give a SavedModel's folder",
+    **dict.fromkeys(
+        (".tflite", ".onnx", ".pt", ".pth"), "not a model of TensorFlow itself: give a SavedModel's folder"
+    ),
     **dict.fromkeys((".index", ".data", ".ckpt"), "a part of a checkpoint: give its .meta file, which has the graph"),
-    **dict.fromkeys((".pt", ".pth"), "a PyTorch model, which is not served here: give a SavedModel's folder"),
 }
 
 

@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from pool.wire.exits import Exit
@@ -18,7 +17,6 @@ __all__ = [
     "SavedModelLoader",
     "TensorInfo",
     "TypeSpecProto",
-    "check_devices",
     "custom_state_ops",
     "load_op_libraries",
     "open_session",
@@ -83,26 +81,6 @@ custom_state_ops: set[str] = set()
 """Ops of `op_libraries` that say that they have state: nobody has judged what they do with it."""
 
 
-def check_devices(gpus: int) -> None:
-    """Raises `Unfit` unless TensorFlow sees exactly so many GPUs."""
-    with nullcontext() if gpus else _quiet():
-        seen = len(tf.config.list_physical_devices("GPU"))
-    if seen == gpus:
-        return
-    if seen > gpus:
-        advice = "start workers with `pool start`, which gives each its own"
-    elif tf.test.is_built_with_cuda():
-        advice = (
-            "install CUDA's libraries, pip install 'tf-worker-pool[gpu]', and NVIDIA's driver (nvidia-smi shows it)"
-        )
-    else:
-        advice = "this build of TensorFlow has no CUDA: pip install 'tf-worker-pool[gpu]'"
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    text = f"TensorFlow {tf.__version__} sees {seen} GPUs, but this worker should have {gpus}"
-    environment = f"CUDA_VISIBLE_DEVICES is {'not set' if visible is None else repr(visible)}"
-    raise Unfit(Exit.WRONG_DEVICES, f"{text}; {environment}; {advice}")
-
-
 def session_config(settings: Mapping[str, Any], gpus: int, xla: bool, mixed_precision: bool) -> Any:
     """The ConfigProto of a Session. `settings`: the [tensorflow] section.
 
@@ -130,16 +108,20 @@ def session_config(settings: Mapping[str, Any], gpus: int, xla: bool, mixed_prec
 def open_session(config: Any, gpus: int) -> Any:
     """A Session on an empty Graph of its own. Raises `Unfit` unless it has exactly `gpus` GPUs.
 
-    Its config may leave out some that TensorFlow sees, and models would run on the CPU in silence.
+    Else models would run on the CPU in silence, where the driver is missing or the config leaves a GPU out.
     """
-    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with nullcontext() if gpus else _quiet():
+        session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     found = sum(device.device_type == "GPU" for device in session.list_devices())
     if found != gpus:
         session.close()
-        counts = dict(config.device_count)
-        why = f"device_count of [tensorflow] is {counts}: leave GPU out of it" if "GPU" in counts else "see the log"
-        text = f"a Session of this worker has {found} GPUs, but it should have {gpus}; {why}"
-        raise Unfit(Exit.WRONG_DEVICES, text)
+        text = f"TensorFlow {tf.__version__} sees {found} GPUs, but this worker should have {gpus}"
+        environment = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
+        if "GPU" in config.device_count:
+            advice = f"device_count of [tensorflow] is {dict(config.device_count)}: leave GPU out of it"
+        else:
+            advice = "pip install 'tf-worker-pool[gpu]' brings CUDA's libraries; nvidia-smi shows NVIDIA's driver"
+        raise Unfit(Exit.WRONG_DEVICES, f"{text}; {environment}; {advice}")
     return session
 
 
@@ -149,14 +131,12 @@ def load_op_libraries(paths: Sequence[str]) -> None:
         return
     known = {op.name for op in _registered()}
     for path in paths:
-        where = f"op_libraries of [tensorflow]: {path}"
-        if not Path(path).is_file():
-            raise CannotLoad(f"{where} is not a file; give a library (.so) built with this TensorFlow's headers")
         try:
             tf.load_op_library(path)
         except (tf.errors.OpError, RuntimeError, OSError) as error:
             why = " ".join(str(error).split())[:400]
-            raise CannotLoad(f"{where} cannot be loaded into TensorFlow {tf.__version__}: {why}") from error
+            text = f"op_libraries of [tensorflow]: {path} cannot be loaded into TensorFlow {tf.__version__}: {why}"
+            raise CannotLoad(text) from error
     custom_state_ops.update(op.name for op in _registered() if op.is_stateful and op.name not in known)
 
 

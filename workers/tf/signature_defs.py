@@ -70,7 +70,9 @@ def _bound(definition: Any, graph: Any, reachable: Reachable, name: str, source:
     for key, proto in definition.defaults.items():
         if key in inputs:
             defaults[key] = np.asarray(tf.make_ndarray(proto), DTYPES[inputs[key].dtype])
-    built_in = [key for key, tensor in feeds.items() if _type(graph, tensor) == "PlaceholderWithDefault"]
+    built_in = [
+        key for key, tensor in feeds.items() if graph.get_tensor_by_name(tensor).op.type == "PlaceholderWithDefault"
+    ]
     signature = Signature(inputs, outputs, frozenset((*defaults, *built_in)))
     infos = (*definition.inputs.values(), *definition.outputs.values())
     functions = reachable.functions(fetches.values())
@@ -135,7 +137,3 @@ def _tensor(graph: Any, name: str, what: str) -> Any:
         return graph.as_graph_element(name, allow_tensor=True, allow_operation=False)
     except (KeyError, ValueError, TypeError):
         raise CannotLoad(f"the {what}, names {name!r}, which is not a tensor of its graph") from None
-
-
-def _type(graph: Any, tensor: str) -> str:
-    return str(graph.get_tensor_by_name(tensor).op.type)
