@@ -23,12 +23,6 @@ def save(path, *more):
     return path
 
 
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Converts here, which saves a start of TensorFlow."""
-    monkeypatch.setattr(keras, "_convert_apart", convert)
-
-
 def test_a_file_is_converted_in_a_child_once(tmp_path, monkeypatch):
     path = save(tmp_path / "[f].keras", layers.BatchNormalization(), layers.Dense(8, activation="gelu"))
     shutil.copy(path, tmp_path / "copy.keras")
@@ -52,8 +46,8 @@ def test_where_nothing_can_be_kept_it_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "style"), [("keras", "functional"), ("h5", "sequential")])
-@pytest.mark.usefixtures("in_this_process")
-def test_a_stateful_one_has_the_rows_that_its_file_fixes(load, tmp_path, kind, style):
+def test_a_stateful_one_has_the_rows_that_its_file_fixes(load, tmp_path, kind, style, monkeypatch):
+    monkeypatch.setattr(keras, "_convert_apart", convert)  # here, which saves a start of TensorFlow
     x, rnn = tf.keras.Input(batch_shape=(2, 3, 4), name="x"), layers.SimpleRNN(5, stateful=True)
     model = tf.keras.Sequential([x, rnn]) if style == "sequential" else tf.keras.Model(x, rnn(x))
     model.save(tmp_path / f"m.{kind}")
@@ -84,9 +78,11 @@ def test_code_is_never_run(tmp_path, name):
 def test_what_is_no_model(tmp_path):
     tf.keras.Sequential([tf.keras.Input((4,)), layers.Dense(1)]).save_weights(tmp_path / "m.weights.h5")
     (tmp_path / "m.h5").write_bytes(b"no archive")
-    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
-        archive.writestr("notes.txt", "none")
-    for name, told in (("m.weights.h5", "holds weights but no"), ("m.h5", "neither a Keras"), ("m.keras", "no config")):
+    for name, entry in (("m.keras", "notes.txt"), ("spelled.keras", "config.json")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(entry, '{"layers": [{"class_name":"\\u004cambda"}]}')
+    told_of = {"m.weights.h5": "holds weights but no", "m.h5": "neither a Keras", "m.keras": "no config"}
+    for name, told in (told_of | {"spelled.keras": "it has a Lambda layer"}).items():
         with pytest.raises(CannotLoad, match=told):
             convert(tmp_path / name, str(tmp_path / "out"))
 

@@ -131,9 +131,7 @@ def test_what_is_written_in_place_is_not_the_callers_array(keepers):
     assert not x.any()
 
 
-def test_ops_that_wait_for_each_other_are_not_held_apart(load, tmp_path):
-    """It takes within a run what that has put in."""
-
+def test_a_run_may_wait_for_what_it_puts_in(load, tmp_path):
     def build():
         value = v1.placeholder(tf.float32, [])
         staged = tf.raw_ops.Unstage(dtypes=[tf.float32], shared_name="area")[0]

@@ -38,7 +38,7 @@ def restore_variables(session: Any, meta_graph: Any, prefix: str) -> None:
     if not os.path.isfile(f"{prefix}.index") and not os.path.isfile(prefix):
         raise CannotLoad(f"the checkpoint of its variables is missing: {name}.index and its .data files")
     # TensorFlow takes the path for a pattern, and folders may have any name.
-    opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    opened = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY)
     try:
         session.run(saver.restore_op_name, {saver.filename_tensor_name: f"/proc/self/fd/{opened}/{name}"})
     finally:
