@@ -8,18 +8,15 @@ from typing import Any, Self, Unpack
 import zmq
 
 from pool.client.blocks import IN_FLIGHT, Work, joined
-from pool.client.channel import Channel, Connection, Stale, connecting
-from pool.client.client import ASK_S, READY_S, Questions
-from pool.client.futures import Flight, Result, finish
-from pool.client.inputs import Options, Plan, Request, Signatures, Unknown, checked_timeout
-from pool.client.sender import GRACE_S, MOST_UNSENT_BYTES
-from pool.errors import Overloaded, PoolError, PoolUnreachable
-from pool.wire.tensors import Array
+from pool.client.channel import Channel, Stale
+from pool.client.client import ASK_S, PATIENCE_S, READY_S, Questions
+from pool.client.connection import Connector
+from pool.client.driver import RETRY_S, Driver
+from pool.client.futures import Result
+from pool.client.inputs import Options, Request, Signatures, Unknown, checked_timeout
+from pool.errors import PoolError, PoolUnreachable
 
 __all__ = ["AsyncClient"]
-
-LOOK_S = 0.25
-RETRY_S = 0.02
 
 
 class AsyncClient(Questions):
@@ -28,23 +25,22 @@ class AsyncClient(Questions):
     A task that is cancelled withdraws its job. For one event loop at a time.
     """
 
-    def __init__(self, endpoint: str | None = None) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: str | None = None, *, reconnect_timeout: float = PATIENCE_S) -> None:
+        self._connector = Connector(endpoint, reconnect_timeout)
         self._is_closed = False
-        self._driver: Driver | None = None
-        self._connecting: asyncio.Task[Driver] | None = None
+        self._driver: LoopDriver | None = None
 
     async def submit(self, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """The `Result`. Raises what `Client.run` raises."""
-        driver, request = await self._connected(), Request(model, **options)
-        planner = driver.connection.planner
-        timeout_s = request.timeout_s(driver.connection.timeout_s)
+        driver, planner, request = await self._connected(), self._connector.planner, Request(model, **options)
+        timeout_s = request.timeout_s(self._connector.timeout_s)
         try:
             plan, arrays = planner.prepare(request, inputs)
         except Unknown:
             plan, arrays = planner.prepare(request, inputs, await self._known(driver, model, timeout_s))
         if not plan.block:
-            return await driver.submit(plan, arrays, timeout_s, request.priority)
+            result: Result = await driver.submit(plan, arrays, timeout_s, request.priority)
+            return result
         work = Work(driver.submit, planner, request, timeout_s, plan.known or {})
         work.cut(plan, arrays)
         parts: list[Result] = []
@@ -53,7 +49,8 @@ class AsyncClient(Questions):
                 parts.append(work.take(await outcome_of(future)))
             return joined(parts)
         except Stale:
-            return await driver.submit(plan, arrays, work.left_s, request.priority)
+            whole: Result = await driver.submit(plan, arrays, work.left_s, request.priority)
+            return whole
         finally:
             work.cancel()
 
@@ -73,9 +70,9 @@ class AsyncClient(Questions):
     ) -> AsyncIterator[Result]:
         """As `Client.map`."""
         driver, request = await self._connected(), Request(model, **options)
-        timeout_s = request.timeout_s(driver.connection.timeout_s)
+        timeout_s = request.timeout_s(self._connector.timeout_s)
         known = await self._known(driver, model, timeout_s)
-        work = Work(driver.submit, driver.connection.planner, request, timeout_s, known)
+        work = Work(driver.submit, self._connector.planner, request, timeout_s, known)
         work.map(inputs, in_flight)
         try:
             while (future := work.next()) is not None:
@@ -96,41 +93,32 @@ class AsyncClient(Questions):
     async def _ask(self, question: str, timeout_s: float = ASK_S, /, **arguments: Any) -> Any:
         return await (await self._connected()).question(question, arguments, timeout_s)
 
-    async def _known(self, driver: "Driver", model: str, timeout_s: float) -> Signatures:
-        planner = driver.connection.planner
+    async def _known(self, driver: "LoopDriver", model: str, timeout_s: float) -> Signatures:
+        planner = self._connector.planner
         if known := planner.known(model):
             return known
         return planner.learn(model, await driver.question("model", {"name": model}, timeout_s))
 
-    async def _connected(self) -> "Driver":
+    async def _connected(self) -> "LoopDriver":
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise PoolUnreachable("the client was closed")
         driver = self._driver
-        if driver is not None and driver.loop is loop and not driver.is_over:
-            return driver
-        if driver is not None:
+        if driver is not None and driver.loop is not loop:
             driver.end(PoolUnreachable("the client's event loop is another one now"))
-        task = self._connecting
-        if task is None or task.done() or task.get_loop() is not loop:
-            task = self._connecting = loop.create_task(self._connect(loop))
-        return await asyncio.shield(task)  # others wait for it too
-
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> "Driver":
-        attempt = connecting(self._endpoint)
-        while True:
-            try:
-                pause_s = next(attempt)
-            except StopIteration as found:
-                self._driver = Driver(found.value, loop)
-                return self._driver
-            await asyncio.sleep(pause_s)
+        while (driver := self._driver) is None or driver.is_over:
+            if self._connector.connection() is not None:
+                self._driver = LoopDriver(self._connector, loop)
+            else:
+                await asyncio.sleep(RETRY_S)
+        return driver
 
     async def close(self) -> None:
         """Jobs without an answer end in `PoolUnreachable`."""
         self._is_closed = True
         if self._driver is not None:
             self._driver.end(PoolUnreachable("the client was closed before the pool answered"))
+        self._connector.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,89 +127,61 @@ class AsyncClient(Questions):
         await self.close()
 
 
-class Driver:
-    """A channel on an event loop, until its pool has gone."""
+class LoopDriver(Driver["asyncio.Future[Any]"]):
+    """Drives on an event loop."""
 
-    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        self.connection, self.loop = connection, loop
-        self.is_over = False
-        self._flight = Flight(Channel(connection))
-        self._outbox: list[bytes] = []
-        self._sources = [int(self._flight.channel.socket.getsockopt(zmq.FD)), connection.link.fileno()]
-        for source in self._sources:
-            loop.add_reader(source, self._turn)
-        self._look = loop.call_later(LOOK_S, self._turn)
+    def __init__(self, connector: Connector, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(connector)
+        self.loop = loop
+        self._watched: Channel | None = None
+        self._sources: list[int] = []
+        self._timer = loop.call_soon(self.run)
 
-    def submit(
-        self, plan: Plan, arrays: list[Array], timeout_s: float, priority: int, flags: int = 0
-    ) -> "asyncio.Future[Result]":
-        """Raises `InvalidInput` and `Overloaded`."""
-        if (unsent := self._flight.unsent_bytes) > MOST_UNSENT_BYTES:
-            raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
-        channel = self._flight.channel
-        number = next(channel.numbers)
-        body = channel.job(number, plan, arrays, time.monotonic(), timeout_s, priority, flags)
-        return self._put(number, body, timeout_s)
-
-    def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> "asyncio.Future[Any]":
-        number = next(self._flight.channel.numbers)
-        return self._put(number, self._flight.channel.question(number, name, arguments, timeout_s), timeout_s)
-
-    def _put(self, number: int, body: bytes, timeout_s: float) -> "asyncio.Future[Any]":
-        """What one turn of the loop submits travels together."""
+    def _future(self, number: int) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = self.loop.create_future()
         future.add_done_callback(lambda future: self._withdraw(number) if future.cancelled() else None)
-        if self.is_over:
-            finish(future, self.connection.gone())
-            return future
-        self._flight.add(number, future, time.monotonic() + timeout_s + GRACE_S)
-        self._outbox.append(body)
-        if len(self._outbox) == 1:
-            self.loop.call_soon(self._turn)
         return future
 
-    def _withdraw(self, number: int) -> None:
-        if not self.is_over:
-            self._send()
-            self._flight.withdraw(number)
-            self.loop.call_soon(self._turn)  # sending may have taken the note that something came
+    def _wake(self) -> None:
+        """What one turn of the loop submits travels together."""
+        self.loop.call_soon(self.run)
 
-    def _send(self) -> None:
-        bodies, self._outbox = self._outbox, []
-        self._flight.send(bodies)
-
-    def _turn(self) -> None:
-        """Sends what has gathered, and reads all that has come: the socket's descriptor tells of changes alone."""
+    def run(self, is_look: bool = False) -> None:
+        """A turn reads all that has come, for the socket's descriptor tells of changes alone."""
         if self.is_over:
             return
-        flight = self._flight
         try:
-            if self._outbox or flight.unsent_bytes:
-                self._send()
-            is_gone = self.connection.is_gone
-            if flight.receive():
-                self.loop.call_soon(self._turn)
-            elif is_gone:
-                raise self.connection.gone()
-            else:
-                flight.expire(time.monotonic())
+            wait_s = self.turn(is_look)
         except PoolError as error:
             self.end(error)
             return
-        self._look.cancel()
-        self._look = self.loop.call_later(RETRY_S if flight.unsent_bytes else LOOK_S, self._turn)
+        if self.channel is not self._watched:
+            self._watch()
+        self._timer.cancel()
+        self._timer = self.loop.call_later(min(wait_s, RETRY_S) if self._unsent else wait_s, self.run, True)
+
+    def _watch(self) -> None:
+        for source in self._sources:
+            self.loop.remove_reader(source)
+        self._sources = []
+        self._watched = self.channel
+        if self.channel is not None:
+            self._sources = [int(self.channel.socket.getsockopt(zmq.FD)), self.channel.connection.link.fileno()]
+            for source, is_link in zip(self._sources, (False, True), strict=True):
+                self.loop.add_reader(source, self.run, is_link)
 
     def end(self, error: PoolError) -> None:
         if self.is_over:
             return
-        self.is_over = True
-        if not self.loop.is_closed():
-            self._look.cancel()
-            for source in self._sources:
-                self.loop.remove_reader(source)
-            self._flight.fail(error)
-        self._flight.channel.close()
-        self.connection.close()
+        if self.loop.is_closed():  # nobody is left to be told
+            self.is_over = True
+            if self.channel is not None:
+                self.channel.close()
+            return
+        self._timer.cancel()
+        for source in self._sources:
+            self.loop.remove_reader(source)
+        super().end(error)
 
 
 async def outcome_of(future: "asyncio.Future[Result]") -> "Result | PoolError":

@@ -1,6 +1,6 @@
-"""Large inputs in blocks of a batch's size, and their answers joined, or row by row in order.
+"""Blocks of a batch's size, cut from large inputs or gathered from small ones; their answers, joined or row by row.
 
-Only rows that may be joined are cut. A lane that may not join them says so, and then they go as they came.
+Only rows that may be joined travel so. A lane that may not join them says so, and then they go as they came.
 """
 
 import math
@@ -21,6 +21,7 @@ from pool.wire.tensors import Array
 __all__ = ["IN_FLIGHT", "Work", "joined"]
 
 IN_FLIGHT = 64
+BLOCKS_IN_FLIGHT = 4
 MOST_BYTES = 64 << 20  # on the way: more would find no place in the shared memory
 OF_ROWS = (InvalidInput, ModelFailed, Quarantined, Stale)  # errors that one row may cause
 
@@ -45,23 +46,46 @@ class Work:
         self._in_flight = IN_FLIGHT
         self._window: deque[tuple[Piece, Any]] = deque()
         self._nbytes = 0
+        self._error: Exception | None = None
+        """What the source raised. It is raised after the results of what came before it."""
 
     def map(self, inputs: Any, in_flight: int) -> None:
         """An iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
         self._in_flight = in_flight
         if in_flight < 1:
             raise InvalidInput(f"in_flight={in_flight}: give 1 or more")
+        signature = chosen(self._request, self._known)
         if isinstance(inputs, Mapping | np.ndarray):
-            signature = chosen(self._request, self._known)
             arrays = convert(inputs, signature)
             rows = common_rows(arrays)
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
             self._source = blocks(arrays, rows, signature.max_batch if signature.is_joined else 1)
         elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
-            self._source = map(Piece, inputs)
+            size = max(1, min(signature.max_batch, in_flight // BLOCKS_IN_FLIGHT)) if signature.is_joined else 1
+            self._in_flight = in_flight // size
+            self._source = self._gathered(inputs, size) if size > 1 else map(Piece, inputs)
         else:
             raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
+
+    def _gathered(self, inputs: Iterable[Any], size: int) -> Iterator[Piece]:
+        """Neighbours of one row each that look alike, as blocks."""
+        group: list[list[Array]] = []
+        last: Any = None
+        try:
+            for each in inputs:
+                plan, arrays = self._planner.prepare(self._request, each, self._known)
+                if group and (plan is not last or not plan.is_row or len(group) == size):
+                    yield gathered(last, group)
+                    group = []
+                group.append(arrays)
+                last = plan
+        except Exception:  # what came before it is answered first
+            if group:
+                yield gathered(last, group)
+            raise
+        if group:
+            yield gathered(last, group)
 
     def cut(self, plan: Plan, arrays: list[Array]) -> None:
         """One call's inputs, which have its timeout together."""
@@ -71,11 +95,16 @@ class Work:
 
     def next(self) -> Any:
         """The future of the first piece that has not been taken; None: there is none left."""
-        while len(self._window) < self._in_flight and self._nbytes < MOST_BYTES:
-            piece = next(self._source, None)
-            if piece is None:
-                break
-            self._window.append(self._sent(piece))
+        while len(self._window) < self._in_flight and self._nbytes < MOST_BYTES and self._error is None:
+            try:
+                piece = next(self._source, None)
+                if piece is None:
+                    break
+                self._window.append(self._sent(piece))
+            except Exception as error:
+                self._error = error
+        if not self._window and self._error is not None:
+            raise self._error
         return self._window[0][1] if self._window else None
 
     @property
@@ -113,8 +142,8 @@ class Work:
         if not piece.flags:
             yield result
             return
-        for at in range(piece.rows):
-            yield derived(result, {name: array[at : at + 1] for name, array in result.items()})
+        for row in zip(*[array[:, np.newaxis] for array in result.values()], strict=True):
+            yield derived(result, zip(result, row, strict=True))
 
     def cancel(self) -> None:
         for _, future in self._window:
@@ -128,7 +157,14 @@ def blocks(arrays: Mapping[str, Array], rows: int, size: int) -> Iterator[Piece]
         yield Piece(part, count, BLOCK if count > 1 else 0, sum(array.nbytes for array in part.values()))
 
 
-def derived(result: Result, arrays: Mapping[str, Array]) -> Result:
+def gathered(plan: Plan, group: list[list[Array]]) -> Piece:
+    arrays = group[0] if len(group) == 1 else [np.concatenate(column) for column in zip(*group, strict=True)]
+    inputs = dict(zip(plan.names, arrays, strict=True))
+    flags = BLOCK if len(group) > 1 else 0
+    return Piece(inputs, len(group), flags, sum(array.nbytes for array in arrays))
+
+
+def derived(result: Result, arrays: "Mapping[str, Array] | Iterable[tuple[str, Array]]") -> Result:
     made = Result(arrays)
     made.slot, made.device, made.version, made.timeline = result.slot, result.device, result.version, result.timeline
     return made

@@ -56,7 +56,7 @@ class EmbeddedPool(Client):
     def _wait(self, endpoint: str, until: float) -> None:
         while True:
             try:
-                super().__init__(endpoint)
+                super().__init__(endpoint, reconnect_timeout=0.0)
                 break
             except PoolUnreachable as error:
                 if self._process.poll() is not None:

@@ -4,7 +4,6 @@ Arrays that look like ones seen before need one look into a dict. The signatures
 that may have to be converted, and for inputs of several rows, which may have to be cut.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
@@ -67,12 +66,13 @@ class Request(NamedTuple):
 class Plan:
     """What jobs of equal specs share."""
 
-    __slots__ = ("block", "has_strings", "known", "layout", "names", "room", "size", "spec")
+    __slots__ = ("block", "has_strings", "is_row", "known", "layout", "names", "room", "size", "spec")
 
     def __init__(self, spec: bytes, layout: Layout, block: int = 0, known: Signatures | None = None) -> None:
         self.spec, self.layout = spec, layout
         self.size, self.has_strings = layout.fixed_bytes, layout.has_strings
         self.names = [tensor.name for tensor in layout.tensors]
+        self.is_row = all(tensor.shape[:1] == (1,) for tensor in layout.tensors)
         self.room = 0
         """What the largest answer so far needed, if it was large."""
         self.block, self.known = block, known
@@ -148,9 +148,9 @@ class Planner:
         self._signatures[model] = made
         return made
 
-    def forget(self, model: str) -> None:
-        """Of a model that may have become another one."""
-        self._signatures.pop(model, None)
+    def forget(self) -> None:
+        """Where models may have become other ones."""
+        self._signatures.clear()
         self._plans.clear()
 
 
@@ -219,12 +219,7 @@ def converted(name: str, value: Any, wanted: TensorInfo) -> Array:
         if isinstance(value, np.ndarray) and array.dtype not in OF_PYTHON:
             got = TensorInfo(DTYPE_NAMES[array.dtype], array.shape)
             raise TypeError(f"got {got}: convert it: array.astype({wanted.dtype!r})")
-        if not array.size:
-            return np.empty(array.shape, target)
-        made = cast(array, target)
-        if made is None:
-            raise TypeError(f"got {array.dtype} values that {wanted.dtype} does not hold")
-        return made
+        return cast(array, target)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"input {name!r}: expected {wanted}, {error}") from None
 
@@ -237,30 +232,25 @@ def texts(value: Any) -> Array:
     return np.asarray(array).astype(object, copy=False)
 
 
-def cast(array: Array, target: "np.dtype[Any]") -> Array | None:
-    """None where a value would become another one; floats may lose digits, but not their size.
+def cast(array: Array, target: "np.dtype[Any]") -> Array:
+    """Python's numbers in another dtype. Floats may lose digits, as in TensorFlow.
 
-    numpy's own answers do not do: its casts wrap, saturate and round in silence, and it knows little of ml_dtypes.
+    Raises `TypeError` where a number would wrap, lose its fraction or overflow: numpy does all that in silence.
     """
-    name, source = DTYPE_NAMES[target], array.dtype
-    is_integer = name == "bool" or name.startswith(("int", "uint"))
-    if source.kind == "c" and not name.startswith("complex"):
-        return None
+    name = DTYPE_NAMES[target]
+    is_whole = name.startswith(("int", "uint"))
+    kinds = "b" if name == "bool" else "biu" if is_whole else "biufc" if name.startswith("complex") else "biuf"
+    if array.size and array.dtype.kind not in kinds:
+        raise TypeError(f"got {array.dtype} values")
     with np.errstate(all="ignore"):
-        if is_integer:
-            info = ml_dtypes.iinfo(np.uint8 if name == "bool" else target)
-            most = 1 if name == "bool" else int(info.max)
-            if not ((array >= int(info.min)) & (array < most + 1) & (array % 1 == 0)).all():
-                return None
-            return array.astype(np.uint64 if target == np.uint64 else np.int64).astype(target)
         made = array.astype(target)
-        if source.kind in "biu":
-            back = made.astype(np.complex128).real
-            past = math.ldexp(1, 64 if source == np.uint64 else 63)  # beyond it the way back is undefined
-            return made if ((back < past) & (back.astype(source) == array)).all() else None
-        asked, got = (each.reshape(-1).astype(np.complex128).view(np.float64) for each in (array, made))
-        limits = ml_dtypes.finfo(target)
-        largest = float(limits.max) * (1 + float(limits.eps) / 2)  # float4 saturates where others become infinite
-        is_fine = np.isfinite(got) & (np.abs(asked) <= largest)
-        is_same = (asked == got) | (np.isnan(asked) & np.isnan(got))
-        return made if np.where(np.isfinite(asked), is_fine, is_same).all() else None
+        if is_whole:
+            limits = ml_dtypes.iinfo(target)
+            is_held = (array >= int(limits.min)) & (array <= int(limits.max))
+        else:
+            asked, got = array.astype(np.complex128), made.astype(np.complex128)
+            most = 1.0 if name == "bool" else float(ml_dtypes.finfo(target).max)
+            is_held = np.where(np.isfinite(asked), np.abs(asked) <= most, np.isinf(asked) == np.isinf(got))
+    if not is_held.all():
+        raise TypeError(f"got {array.dtype} values that {name} does not hold")
+    return made

@@ -90,32 +90,6 @@ def test_a_cancelled_task_withdraws_its_job(start_pool: StartPool, tmp_path: Pat
     assert " 2\n" not in (tmp_path / "log").read_text()
 
 
-def test_the_pool_s_death_ends_tasks_and_the_next_call_finds_its_successor(
-    start_pool: StartPool, tmp_path: Path
-) -> None:
-    running = start_pool(GATED.format(folder=tmp_path))
-
-    async def main() -> None:
-        client = AsyncClient(running.endpoint)
-        waiting = asyncio.create_task(client.submit("gated", row()))
-        while not (await client.status())["models"][0]["running"]:
-            await asyncio.sleep(0.01)
-        running.kill()
-        with pytest.raises(errors.PoolUnreachable, match="went away"):
-            await asyncio.wait_for(waiting, 2)
-        with pytest.raises(errors.PoolUnreachable, match="no pool answers"):
-            await client.status()
-        running.log.unlink()
-        (tmp_path / "gate").touch()
-        start_pool(GATED.format(folder=tmp_path), folder=running.folder)
-        assert (await client.run("gated", row()))["y"].item() == 2
-        await client.close()
-        with pytest.raises(errors.PoolUnreachable, match="closed"):
-            await client.run("gated", row())
-
-    asyncio.run(main())
-
-
 def test_one_client_in_one_loop_after_another(stub_pool: RunningPool) -> None:
     client = AsyncClient(stub_pool.endpoint)
 

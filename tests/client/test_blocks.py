@@ -83,6 +83,29 @@ def test_an_iterable_of_inputs_is_read_as_it_is_needed(client: Client) -> None:
     assert [result["y"].item() for result in results] == [2 * i for i in range(1, 1000)]
 
 
+def test_small_inputs_that_look_alike_are_gathered_and_errors_come_in_their_place(client: Client, runs: Any) -> None:
+    inputs = [column(1) + i for i in range(100)] + [column(2)] + [np.ones((1, 1), np.int32)] + [column(1)]
+    results = client.map("joined", iter(inputs))
+    assert [next(results)["y"].tolist() for _ in range(101)] == [[[2.0 * i]] for i in range(100)] + [[[0], [2]]]
+    with pytest.raises(errors.InvalidInput, match="int32"):
+        next(results)
+    assert max(runs("joined")) == 16, "premise: they were gathered"
+    inputs[57] = -column(1) - 1
+    results = client.map("joined", inputs[:100])
+    assert [next(results)["y"].item() for _ in range(57)] == [2.0 * i for i in range(57)]
+    with pytest.raises(errors.ModelFailed):
+        next(results)
+
+    def broken() -> Iterator[Any]:
+        yield from inputs[:3]
+        raise ZeroDivisionError
+
+    results = client.map("joined", broken())
+    assert [next(results)["y"].item() for _ in range(3)] == [0, 2, 4]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
 @pytest.mark.parametrize("guilty", [0, 17, 99])
 def test_a_failed_block_is_halved_down_to_the_guilty_row(client: Client, runs: Any, guilty: int) -> None:
     x = column(100)
@@ -116,8 +139,7 @@ def test_rows_that_may_not_be_joined_after_all_go_as_they_came(client: Client, n
     record = client.model(name)
     for signature in record["signatures"].values():
         signature |= {"is_joined": True, "max_batch": 16}
-    assert client._connection is not None
-    client._connection.planner.learn(name, record)
+    client._connector.planner.learn(name, record)
     rows = [result["y"].tolist() for result in client.map(name, {"x": column(40)})]
     assert rows == ([[]] * 40 if name == "shrink" else [[[2 * i]] for i in range(40)])
     expected = column(40)[1:] if name == "shrink" else 2 * column(40)

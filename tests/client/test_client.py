@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from pool.client import channel
 from pool.client import client as module
+from pool.client import connection
 from pool.client.channel import Channel
 from support.pools import STUB, RunningPool, StartPool, until
 
@@ -260,7 +260,7 @@ def test_ctrl_c_in_run_costs_its_own_channel_alone(wide: Client, folder: Path) -
         until(lambda: other_client.status()["models"][1]["running"] == 2, "this thread's job runs")
         signal.raise_signal(signal.SIGINT)
 
-    with Client(wide._endpoint) as other_client:
+    with Client(wide._connector.endpoint) as other_client:
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
@@ -302,32 +302,8 @@ def test_importing_the_package_is_cheap() -> None:
 # --- what happens to the pool -----------------------------------------------------------------------------------
 
 
-def test_the_pool_s_death_ends_jobs_at_once_and_the_next_call_finds_its_successor(
-    start_pool: StartPool, tmp_path: Path
-) -> None:
-    config = WIDE.format(folder=tmp_path)
-    running = start_pool(config)
-    with Client(running.endpoint) as client, ThreadPoolExecutor(1) as threads:
-        assert client.run("wide", np.ones((1, 50_000), np.float32))["y"][0, 0] == 2
-        calls = [client.submit("gated", row()), threads.submit(client.run, "gated", row())]
-        until(lambda: client.status()["models"][1]["running"] == 2, "both run")
-        running.kill()
-        began = time.monotonic()
-        for call in calls:
-            with pytest.raises(errors.PoolUnreachable, match="went away"):
-                call.result(10)
-        assert time.monotonic() - began < 0.5
-        with pytest.raises(errors.PoolUnreachable, match="no pool answers"):
-            client.submit("wide", row())
-        (tmp_path / "gate").touch()
-        running.log.unlink()
-        start_pool(config, folder=running.folder)
-        assert client.run("wide", np.ones((1, 50_000), np.float32))["y"][0, 0] == 2
-        assert client.submit("gated", row()).result(10)["y"].item() == 2
-
-
 def test_a_frozen_pool_costs_no_job_more_than_a_second(start_pool: StartPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "CONNECT_S", 0.1)
+    monkeypatch.setattr(connection, "CONNECT_S", 0.1)
     running = start_pool(STUB)
     with Client(running.endpoint) as client, ThreadPoolExecutor(1) as threads:
         large = {"x": np.ones((20_000, 1), np.float32)}
@@ -351,7 +327,7 @@ def test_a_frozen_pool_costs_no_job_more_than_a_second(start_pool: StartPool, mo
         sender = client._sender
         assert sender is not None
         assert client.submit("plain", large).result(10)["y"].shape == (20_000, 1)
-        until(lambda: not sender._flight.channel._jobs, "the late job's memory is back")
+        until(lambda: not sender.channel.jobs, "the late job's memory is back")
 
 
 def test_what_libzmq_does_not_take_waits_and_is_not_lost(start_pool: StartPool) -> None:
@@ -362,9 +338,9 @@ def test_what_libzmq_does_not_take_waits_and_is_not_lost(start_pool: StartPool) 
         try:
             texts = [str(i) * 40_000 for i in range(10)]
             jobs = [[texts[i % 10]] for i in range(400)]
-            client._sender._flight.channel._lent = lambda size: None  # type: ignore[union-attr]  # all in bodies
+            client._sender.channel.region = lambda size, room: None  # type: ignore[union-attr]  # all in bodies
             futures = client.submit_many("text", jobs)
-            until(lambda: client._sender._flight.unsent_bytes, "libzmq takes no more")  # type: ignore[union-attr]
+            until(lambda: client._sender._unsent_bytes, "libzmq takes no more")  # type: ignore[union-attr]
             with pytest.raises(errors.Overloaded):
                 client.submit_many("text", jobs * 10)
         finally:

@@ -57,15 +57,14 @@ def test_other_values_need_it(inputs: Any) -> None:
         (np.array([[1, 2], [3, 4]], np.float32).T, "float32", [[1, 3], [2, 4]]),
         ([-128, 127], "int8", [-128, 127]),
         ([2**63], "uint64", [2**63]),
-        ([3.0], "int32", [3]),
-        ([1, 0], "bool", [True, False]),
+        ([False], "int8", [0]),
         ([True], "float32", [1.0]),
         ([7, -8], "int4", [7, -8]),
         ([1, 2.5], "bfloat16", [1, 2.5]),
         ([], "int64", []),
         (np.array([1, 2], object), "int32", [1, 2]),
         ([1, 2j], "complex64", [1, 2j]),
-        ([2**24], "float32", [2**24]),
+        ([2**24 + 1], "float32", [2**24]),
     ],
 )
 def test_values_that_survive_are_taken(value: Any, dtype: str, expected: Any) -> None:
@@ -85,8 +84,10 @@ def test_values_that_survive_are_taken(value: Any, dtype: str, expected: Any) ->
         ([math.nan], "int32"),
         ([2.0**63], "int64"),
         ([1e300], "float32"),
-        ([2**24 + 1], "float32"),
-        (np.int64([2**63 - 1]), "float64"),
+        ([3.0], "int32"),
+        ([-(2**62)], "float16"),
+        ([math.inf], "float4_e2m1fn"),
+        ([1], "bool"),
         ([8], "int4"),
         ([8.0], "float4_e2m1fn"),
         ([math.inf], "float8_e4m3fn"),
@@ -108,12 +109,12 @@ def test_a_cast_of_python_numbers_loses_nothing_but_digits(dtype: str) -> None:
     numbers = [0, 1, 2, 3, 6, 7, 8, 100, 127, 128, 240, 448, 449, 2**11, 65504, 65520, 2**15, 2**31, 2**53, 2**62]
     for number in [*numbers, *(-each for each in numbers)]:
         for source in (np.int64([number]), np.float64([number])):
-            made = cast(source, DTYPES[dtype])
-            back = None if made is None else complex(made.astype(np.complex128)[0])
-            if source.dtype == np.int64 or "int" in dtype or dtype == "bool":
-                assert back in (None, number)
-            else:
-                assert back is None or math.isclose(back.real, number, rel_tol=0.5, abs_tol=0)
+            try:
+                back = cast(source, DTYPES[dtype]).astype(np.complex128)[0]
+            except TypeError:
+                continue
+            tolerance = 0.0 if "int" in dtype or dtype == "bool" else 0.5
+            assert math.isclose(back.real, number, rel_tol=tolerance, abs_tol=0)
 
 
 @pytest.mark.parametrize(

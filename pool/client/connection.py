@@ -1,0 +1,192 @@
+"""The link to a pool, and where a client finds the next pool when its own has gone."""
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from math import inf
+
+from pool.client.arena import Arena
+from pool.client.inputs import Planner
+from pool.endpoint import ipc_path, sought
+from pool.errors import Incompatible, PoolUnreachable
+from pool.wire import RELEASE, WIRE
+from pool.wire.link import Link
+from pool.wire.specs import BadMessage
+
+__all__ = ["Connection", "Connector"]
+
+MOST_ARENAS = 128  # the pool cuts off who lends more than 256
+CONNECT_S = 5.0  # for a pool that takes the link and says nothing
+
+
+class Connection:
+    """The link to a pool, one for all channels of a client. Thread-safe once the pool has greeted."""
+
+    token: bytes
+    timeout_s: float
+
+    def __init__(self, endpoint: str) -> None:
+        """Never waits. Raises `BlockingIOError` if the pool is to be asked again, and `PoolUnreachable`."""
+        self.endpoint = endpoint
+        self.pid = os.getpid()
+        self._arenas = 0
+        self._dropped: deque[int] = deque()
+        self._lock = threading.Lock()
+        self.link = Link(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+        try:
+            self.link.socket.connect(endpoint.removeprefix("ipc://") + ".link")
+        except OSError as error:
+            self.link.close()
+            if isinstance(error, BlockingIOError):
+                raise
+            raise PoolUnreachable(f"no pool answers at {endpoint} ({error.strerror}); start one: pool start") from None
+
+    def greet(self) -> None:
+        """Reads what a pool says first. Raises `BlockingIOError` before that, `PoolUnreachable` and `Incompatible`."""
+        match self.link.receive():
+            case None:
+                raise PoolUnreachable(f"the pool at {self.endpoint} takes no more clients, or ended just now")
+            case {"wire": wire, "release": release}, _ if wire != WIRE:
+                versions = f"the pool at {self.endpoint} is release {release}, this client {RELEASE}"
+                raise Incompatible(f"{versions}: install the same release for both, and restart the pool")
+            case {"token": bytes(token), "timeout_s": float() | int() as timeout_s}, _:
+                self.token, self.timeout_s = token, float(timeout_s)
+            case _:
+                raise Incompatible(f"what listens at {self.endpoint} says nothing that release {RELEASE} knows")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the pool has ended. It says nothing after its greeting."""
+        try:
+            return self.link.receive() is None
+        except (BlockingIOError, BadMessage):
+            return False
+
+    def arena(self, size: int) -> Arena | None:
+        """Lent to the pool as long as it is used here. None: no more now, tensors travel in their bodies."""
+        try:
+            arena = Arena(size)
+        except OSError:  # no memory, or no descriptor
+            return None
+        with self._lock, suppress(OSError):  # who is gone is noticed elsewhere
+            self._tell_dropped()
+            if self._arenas < MOST_ARENAS and not self.link.has_queued:
+                self.link.send({"arena": arena.number, "bytes": arena.size}, arena.descriptor)
+                arena.at_end = self.drop
+                self._arenas += 1
+        os.close(arena.descriptor)
+        return arena if arena.at_end is not None else None
+
+    def drop(self, number: int) -> None:
+        """From any thread, a finalizer's too: it waits for no lock. Whoever holds it, or comes next, tells the pool."""
+        self._dropped.append(number)
+        if self._lock.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self._tell_dropped()
+            finally:
+                self._lock.release()
+
+    def _tell_dropped(self) -> None:
+        self.link.flush()
+        while self._dropped:
+            self.link.send({"drop": self._dropped.popleft()})
+            self._arenas -= 1
+
+    def close(self) -> None:
+        """Ends all channels too: who waits there sees the link's end."""
+        with suppress(OSError):
+            self.link.socket.shutdown(socket.SHUT_RDWR)
+        self.link.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "link"):
+            self.link.close()
+
+
+class Connector:
+    """The pool that a client talks to, and the next one. Any thread may ask, and none waits for another."""
+
+    def __init__(self, endpoint: str | None, patience_s: float) -> None:
+        """`endpoint`: None is where pools of this user and this machine are.
+
+        `patience_s`: how long after its pool has gone a client looks for the next one. Raises `InvalidConfig`.
+        """
+        self.planner = Planner()
+        self.timeout_s = inf
+        self.endpoint, self._patience_s = endpoint, patience_s
+        self._places = sought(os.environ, os.getuid()) if endpoint is None else [f"ipc://{ipc_path(endpoint)}"]
+        self._current: Connection | None = None
+        self._greeting: Connection | None = None
+        self._greets_until = 0.0
+        self._seen_at = -inf
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def connection(self) -> Connection | None:
+        """The connection to a live pool; None: ask again a little later.
+
+        Raises `PoolUnreachable` if there is no pool to hope for, and `Incompatible`.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise PoolUnreachable("the client was closed")
+            if self._current is not None:
+                if not self._current.is_gone:
+                    return self._current
+                self._current.close()
+                self._current, self._seen_at = None, time.monotonic()
+                self.planner.forget()
+            refusals: list[str] = []
+            # Whatever has taken the link is the pool, so the places after it are not asked.
+            for place in [self._greeting.endpoint] if self._greeting is not None else self._places:
+                try:
+                    return self._step(place)
+                except BlockingIOError:
+                    return None
+                except PoolUnreachable as error:
+                    self._greeting = None
+                    refusals.append(str(error))
+            if time.monotonic() < self._seen_at + self._patience_s:
+                return None
+            raise PoolUnreachable("; ".join(refusals))
+
+    def _step(self, place: str) -> Connection:
+        """Raises `BlockingIOError` if the pool has not greeted yet."""
+        now = time.monotonic()
+        if self._greeting is None:
+            self._greeting, self._greets_until = Connection(place), now + CONNECT_S
+        try:
+            self._greeting.greet()
+        except BlockingIOError:
+            if now > self._greets_until:
+                raise PoolUnreachable(f"the pool at {place} does not answer: it may be stopped") from None
+            raise
+        found, self._greeting = self._greeting, None
+        self._current, self.timeout_s = found, found.timeout_s
+        return found
+
+    def wait(self) -> Connection:
+        """As `connection`, for a thread that can do nothing else."""
+        pause_s = 0.0002
+        while (found := self.connection()) is None:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.05)
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._current is not None:
+                self._current.close()
+
+    def forked(self) -> None:
+        """In the child: the sockets are the parent's, which must see no other end of them than its own."""
+        self._lock = threading.Lock()
+        for connection in (self._current, self._greeting):
+            if connection is not None:
+                connection.link.close()
+        self._current = self._greeting = None

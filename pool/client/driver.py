@@ -1,0 +1,338 @@
+"""Jobs for which nobody waits in the thread that sends them. They outlive their pool: the next one gets them.
+
+submit ─► outbox ─► channel.jobs ─► answer: the future ends
+            ▲            │
+            └─ homeless ◄┘   the pool has gone, or stops: another channel, another pool
+"""
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from math import inf
+from typing import Any, Generic, TypeVar
+
+import zmq
+from zmq.backend import zmq_poll
+
+from pool.client.channel import Channel, Job, Lost, Stopping, job, plain
+from pool.client.connection import Connector
+from pool.client.futures import JobFuture, ask, finish, late, put, take
+from pool.client.inputs import Plan
+from pool.errors import Overloaded, PoolError, PoolUnreachable
+from pool.wire.bodies import RESENT, Kind, letters, pack
+from pool.wire.tensors import Array
+
+__all__ = ["GRACE_S", "Driver", "Sender"]
+
+GRACE_S = 0.75  # after its deadline, the pool's word on a job may still be on its way
+LOOK_S = 0.25
+RETRY_S = 0.02
+LAST_S = 0.05  # for answers that a pool sent before it went
+BURST = 256
+MOST_UNSENT_BYTES = 64 << 20
+DONTWAIT, EVENTS, POLLIN, POLLOUT = int(zmq.DONTWAIT), int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
+
+
+F = TypeVar("F")
+"""Its futures: of `concurrent.futures`, or of asyncio."""
+
+
+class Driver(Generic[F]):
+    """Any thread may submit. One thread drives: it calls `turn` once something has come, was submitted, or is due."""
+
+    def __init__(self, connector: Connector) -> None:
+        """Raises `PoolUnreachable`."""
+        self.connector = connector
+        self.is_over = False
+        connection = connector.connection()
+        self.channel = Channel(connection) if connection is not None else None
+        self._lock = threading.Lock()  # of what is submitted, and of the channel's regions
+        self._numbers = itertools.count(1)
+        self._outbox: dict[int, Job] = {}
+        self._outbox_bytes = 0
+        self._withdrawn: list[int] = []
+        self._homeless: list[tuple[Job, int]] = []
+        """Of another channel; with RESENT if its pool may have started it."""
+        self._is_rung = False
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
+        self._next_deadline = inf
+        self._is_held = False
+        """The pool stops: nothing more is sent to it."""
+        self._leaves_at = inf
+        """When the channel is given up, since its link has ended."""
+
+    def _future(self, number: int) -> F:
+        """A new one, whose cancellation calls `_withdraw`."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Has `turn` called soon. REQUIRES the lock."""
+        raise NotImplementedError
+
+    # --- any thread ---------------------------------------------------------------------------------------------
+
+    def submit(self, plan: Plan, arrays: list[Array], timeout_s: float, priority: int = 0, flags: int = 0) -> F:
+        """A future of the `Result`. Raises `InvalidInput`, `Overloaded`, and `PoolUnreachable` if it is over."""
+        began = time.monotonic()
+        with self._lock:
+            if (unsent := self._outbox_bytes + self._unsent_bytes) > MOST_UNSENT_BYTES:
+                raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
+            number = next(self._numbers)
+            made = job(self.channel, number, plan, arrays, began, timeout_s, GRACE_S, priority, flags)
+            return self._put(made)
+
+    def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> F:
+        """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes."""
+        began = time.monotonic()
+        with self._lock:
+            number = next(self._numbers)
+            body = plain(Kind.ASK, number, pack([name, arguments]), timeout_s)
+            return self._put(Job(number, None, None, body, began, began + timeout_s + GRACE_S))
+
+    def adopt(self, orphan: Job, flags: int) -> F:
+        """A future of a job that was another channel's. `flags`: RESENT if its pool may have started it."""
+        with self._lock:
+            self._check()
+            orphan.number = next(self._numbers)
+            future = orphan.future = self._future(orphan.number)
+            self._homeless.append((orphan, flags))
+            self._next_deadline = min(self._next_deadline, orphan.until)
+            self._ring()
+            return future
+
+    def _put(self, made: Job) -> F:
+        try:
+            self._check()
+            future = made.future = self._future(made.number)
+            self._outbox[made.number] = made  # one step: the job is whole, or not there
+        except BaseException:
+            if made.region is not None and made.number not in self._outbox:
+                made.region.give_back()
+            raise
+        self._outbox_bytes += len(made.body)
+        if made.until < self._next_deadline:
+            self._next_deadline = made.until
+        self._ring()
+        return future
+
+    def _withdraw(self, number: int) -> None:
+        with self._lock:
+            waiting = self._outbox.pop(number, None)
+            if waiting is not None:
+                self._outbox_bytes -= len(waiting.body)
+                if waiting.region is not None:
+                    waiting.region.give_back()
+            elif not self.is_over:
+                self._withdrawn.append(number)
+                self._ring()
+
+    def _check(self) -> None:
+        if self.is_over:
+            raise PoolUnreachable("the client was closed, or its pool has gone")
+
+    def _ring(self) -> None:
+        """REQUIRES the lock. What was submitted is taken under it too, so one ring is enough until then."""
+        if not self._is_rung:
+            self._is_rung = True
+            self._wake()
+
+    # --- the thread that drives ---------------------------------------------------------------------------------
+
+    def turn(self, is_look: bool) -> float:
+        """Sends, receives, ends what is late. After how many seconds to call again, if nothing happens before.
+
+        `is_look`: the link may have ended. Raises `PoolError` if there is no pool to go on with.
+        """
+        channel = self.channel or self._joined()
+        now = time.monotonic()
+        if channel is None:
+            self._expire(now)
+            return RETRY_S
+        if (is_look or self._homeless) and channel.connection.is_gone:
+            self._leaves_at = min(self._leaves_at, now + LAST_S)
+        self._send(channel, now)
+        try:
+            if self._receive(channel):
+                return 0.0
+        except Lost:
+            self._leaves_at = now
+        if now >= self._leaves_at:
+            self._leave(channel)
+            return 0.0
+        self._expire(now)
+        return max(0.0, min(LOOK_S, self._next_deadline - now, self._leaves_at - now))
+
+    def _joined(self) -> Channel | None:
+        connection = self.connector.connection()
+        if connection is not None:
+            channel = Channel(connection)
+            with self._lock:
+                self.channel = channel
+        return self.channel
+
+    def _send(self, channel: Channel, now: float) -> None:
+        """What fits now; the rest goes with the next call."""
+        failed: list[tuple[Any, PoolError]] = []
+        bodies: list[bytes] = []
+        with self._lock:
+            self._is_rung = False
+            for number in self._withdrawn:
+                if (late_one := channel.jobs.get(number)) is not None:
+                    late_one.future = None
+                    bodies.append(plain(Kind.CANCEL, number))
+            self._withdrawn.clear()
+            if not self._is_held and self._leaves_at == inf:
+                for orphan, flags in self._homeless:
+                    if orphan.future.done():
+                        continue
+                    try:
+                        bodies.append(channel.again(orphan, flags, now))
+                    except Overloaded as error:
+                        failed.append((orphan.future, error))
+                    else:
+                        channel.jobs[orphan.number] = orphan
+                self._homeless.clear()
+                channel.jobs.update(self._outbox)
+                bodies += [each.body for each in self._outbox.values()]
+                self._outbox.clear()
+                self._outbox_bytes = 0
+        for future, refusal in failed:
+            finish(future, refusal)
+        if bodies:
+            self._unsent.extend(letters(bodies))
+            self._unsent_bytes += sum(map(len, bodies))
+        with suppress(zmq.Again):
+            while self._unsent:
+                put(channel.socket, self._unsent[0], DONTWAIT)
+                self._unsent_bytes -= len(self._unsent.popleft())
+
+    def _receive(self, channel: Channel) -> bool:
+        """Ends the jobs whose answers have come. True: there is more. Raises `Lost`."""
+        for _ in range(BURST):
+            if not int(ask(channel.socket, EVENTS)) & POLLIN:
+                return False
+            for ended, outcome in channel.decode(take(channel.socket, DONTWAIT)):
+                if ended.future is None:
+                    continue
+                if isinstance(outcome, Stopping):
+                    self._is_held = True
+                    with self._lock:
+                        self._homeless.append((ended, 0))
+                else:
+                    finish(ended.future, outcome)
+        return True
+
+    def _expire(self, now: float) -> None:
+        """Ends jobs to which no pool has even said that they are late. REQUIRES that all that came was received.
+
+        The memory of those that were sent stays out of use until the pool speaks of them.
+        """
+        if now < self._next_deadline:
+            return
+        with self._lock:
+            sent = [] if self.channel is None else [*self.channel.jobs.values()]
+            waiting = [*self._outbox.values(), *(orphan for orphan, _ in self._homeless), *sent]
+            waiting = [each for each in waiting if each.future is not None and not each.future.done()]
+            ended = [each for each in waiting if each.until <= now]
+            self._next_deadline = min([each.until for each in waiting if each.until > now], default=inf)
+        for each in ended:
+            finish(each.future, late())
+            self._withdraw(each.number)
+
+    def _leave(self, channel: Channel) -> None:
+        """Its jobs wait for the next pool."""
+        with self._lock:
+            jobs = [each for each in channel.jobs.values() if each.future is not None]
+            self._homeless += [(each, RESENT) for each in jobs if each.plan is not None]
+            self._homeless += [(each, 0) for each in self._outbox.values() if each.plan is not None]
+            questions = [each for each in (*jobs, *self._outbox.values()) if each.plan is None]
+            self._outbox.clear()
+            self._unsent.clear()
+            self._outbox_bytes = self._unsent_bytes = 0
+            self.channel, self._is_held, self._leaves_at = None, False, inf
+        channel.close()
+        for question in questions:
+            finish(question.future, PoolUnreachable("the pool went away before it answered"))
+
+    def end(self, error: PoolError) -> None:
+        """All jobs end in the error."""
+        with self._lock:
+            self.is_over = True
+            jobs = self._all()
+        for each in jobs:
+            finish(each.future, error)
+        if self.channel is not None:
+            self.channel.close()
+
+    def _all(self) -> list[Job]:
+        sent = [] if self.channel is None else [*self.channel.jobs.values()]
+        jobs = [*self._outbox.values(), *(orphan for orphan, _ in self._homeless), *sent]
+        return [each for each in jobs if each.future is not None]
+
+
+class Sender(Driver[JobFuture]):
+    """Drives in a thread of its own."""
+
+    def __init__(self, connector: Connector) -> None:
+        """Raises `PoolUnreachable`."""
+        super().__init__(connector)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._serve, name="pool-client", daemon=True)
+        self._thread.start()
+
+    def _future(self, number: int) -> JobFuture:
+        future = JobFuture()
+        future.withdraw = lambda: self._withdraw(number)
+        return future
+
+    def _wake(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Jobs without an answer end in `PoolUnreachable`. Waits for the thread, which waits for nothing."""
+        with self._lock:
+            if self.is_over:
+                return
+            self.is_over = True
+            self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(1.0)
+
+    def _serve(self) -> None:
+        error: PoolError = PoolUnreachable("the client was closed before the pool answered")
+        is_look = False
+        try:
+            while not self.is_over:
+                is_look = self._wait(self.turn(is_look))
+        except PoolError as gone:
+            error = gone
+        except BaseException as fault:  # whatever it was, nobody may wait for ever
+            error = PoolUnreachable(f"the client's thread failed: {type(fault).__name__}: {fault}")
+        self.end(error)
+        os.close(self._bell)
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether the link may have ended."""
+        sources: list[Any] = [(self._bell, POLLIN)]
+        link = None
+        if self.channel is not None:
+            sources.append((self.channel.socket, POLLIN | POLLOUT if self._unsent else POLLIN))
+            if self._leaves_at == inf:
+                link = self.channel.connection.link.fileno()
+                sources.append((link, POLLIN))
+        ready = [source for source, _ in zmq_poll(sources, int(seconds * 1000) + (seconds > 0))]
+        if self._bell in ready:
+            os.eventfd_read(self._bell)
+        return link is not None and (link < 0 or link in ready)
+
+    def forked(self) -> None:
+        """In the child: its jobs are the parent's, and whoever waits for them here is told."""
+        self._lock = threading.Lock()
+        self.is_over = True
+        for each in self._all():
+            each.future.forked()
+            finish(each.future, PoolUnreachable("the job was submitted before this process was forked"))
