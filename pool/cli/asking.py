@@ -1,29 +1,23 @@
-"""What the commands that ask a pool, or read a configuration, have in common."""
+"""The commands that ask a pool to do something: `pool submit`, `wait`, `health`, `logs` and `stop`."""
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
+import select
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING
 
 import click
 
+from pool.cli.screen import as_json, echo_json, endpoint_option
+from pool.errors import PoolError, PoolUnreachable
+
 if TYPE_CHECKING:
     from pool import Client
-    from pool.config import Config
 
-__all__ = ["as_json", "config_option", "connect", "echo_json", "endpoint_option", "read_config"]
+__all__ = ["connect", "health", "logs", "stop", "submit", "wait"]
 
-CONFIG = Path("config.toml")
-
-endpoint_option = click.option(
-    "--endpoint", metavar="ADDRESS", help="The pool's ipc://… address. Default: $POOL_ENDPOINT, else your own pool."
-)
-config_option = click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Default: config.toml in this folder, if there is one; else the demo model.",
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
 
 
 def connect(endpoint: str | None) -> "Client":
@@ -32,12 +26,125 @@ def connect(endpoint: str | None) -> "Client":
     return Client(endpoint)
 
 
-def read_config(given: Path | None) -> tuple[Path | None, "Config"]:
-    from pool.config import load
+@click.command()
+@click.argument("model")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="For each input; see above.")
+@click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one.")
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return only this output; may be repeated.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Default: the pool's.")
+@as_json
+@endpoint_option
+def submit(
+    model: str,
+    inputs: tuple[str, ...],
+    signature: str | None,
+    outputs: tuple[str, ...],
+    timeout: float | None,
+    as_json: bool,
+    endpoint: str | None,
+) -> None:
+    """Run MODEL once and print its outputs.
 
-    path = given or (CONFIG if CONFIG.is_file() else None)
-    return path and path.absolute(), load(path)
+    \b
+    VALUE is one of
+      [1, 2, 3]  3.5  "text"   JSON
+      any text                 itself, for a string input
+      @FILE                    .npy is loaded, .json parsed; any other file
+                               is its bytes, for a string input
+      -                        standard input
+
+    A value of one rank less than its input is a batch of one. NAME= may be left out where there is one input.
+
+    \b
+    pool submit digits --input pixels=@seven.json
+    """
+    with connect(endpoint) as client:
+        from pool.cli.values import as_json_values, as_text, read_inputs
+        from pool.wire.signatures import Signature, signature_name
+
+        record = client.model(model)
+        try:
+            name = signature_name(signature or "", record["signatures"])
+        except LookupError as error:
+            raise click.UsageError(f"{model}: {error}") from None
+        values = read_inputs(inputs, Signature.from_record(record["signatures"][name]).inputs, sys.stdin.buffer)
+        result = client.run(model, values, signature=name, outputs=outputs or None, timeout=timeout)
+        if as_json:
+            echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})
+        else:
+            click.echo("\n".join(as_text(name, array) for name, array in result.items()))
 
 
-def echo_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, default=list))
+@click.command()
+@click.option("--timeout", type=click.FloatRange(0), default=120.0, show_default=True, metavar="SECONDS")
+@endpoint_option
+def stop(timeout: float, endpoint: str | None) -> None:
+    """Stop the pool, and wait until it has ended.
+
+    Running jobs finish first, for [pool] drain_timeout at most. Jobs that wait end in an error.
+    """
+    with connect(endpoint) as client:
+        process = os.pidfd_open(pid := client.status()["pool"]["pid"])
+        client.stop()
+    ended, _, _ = select.select([process], [], [], timeout)
+    if not ended:
+        raise PoolError(f"the pool (pid {pid}) still finishes jobs after {timeout:g} s; `pool status` shows them")
+
+
+@click.command()
+@click.option("--model", metavar="NAME", help="Wait for this model alone.")
+@click.option("--timeout", type=click.FloatRange(0), default=600.0, show_default=True, metavar="SECONDS")
+@endpoint_option
+def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
+    """Wait until the pool serves all of its models. It need not have started yet."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            with connect(endpoint) as client:
+                client.wait_ready(max(0.0, until - time.monotonic()), model)
+                click.echo(readiness(client))
+                return
+        except PoolUnreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(LOOKED_AT_S)
+
+
+@click.command()
+@endpoint_option
+def health(endpoint: str | None) -> None:
+    """Say in one line whether the pool serves. Exit status 0 only if each model is READY in a slot."""
+    with connect(endpoint) as client:
+        line = readiness(client)
+        if not client.is_ready():
+            raise PoolError(f"not ready: {line}")
+        click.echo(line)
+
+
+def readiness(client: "Client") -> str:
+    record = client.status()
+    slots = [slot["state"] == "READY" for slot in record["slots"]]
+    models = [model["state"] == "READY" for model in record["models"]]
+    served = f"{sum(models)} of {len(models)} models served"
+    return f"{record['pool']['state']}: {sum(slots)} of {len(slots)} slots ready, {served}"
+
+
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on with each new line, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(0), metavar="N", help="Only the last N lines of those kept.")
+@endpoint_option
+def logs(follow: bool, lines: int | None, endpoint: str | None) -> None:
+    """Print the pool's log: the last thousand lines of it are kept."""
+    with connect(endpoint) as client:
+        since, kept = 0, deque[str](maxlen=lines)
+        while True:
+            answer = client.logs(since)
+            since = answer["next"]
+            kept.extend(f"{text}\n" for _, text in answer["lines"])
+            if answer["lines"]:  # there may be more
+                continue
+            click.echo("".join(kept), nl=False)
+            if not follow:
+                return
+            kept = deque()
+            time.sleep(LOOKED_AT_S)

@@ -1,26 +1,35 @@
-"""What a person reads: tables for a terminal of any width, numbers with units. A pipe gets neither colours nor cuts."""
+"""What the commands have in common: their options, and what a person reads. A pipe gets neither colours nor cuts."""
 
-import sys
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console, RenderableType
+import click
+from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "counted", "printable", "show", "size", "span", "table"]
+__all__ = ["as_json", "config_option", "console", "echo_json", "endpoint_option", "printable", "span", "table"]
+
+endpoint_option = click.option(
+    "--endpoint", metavar="ADDRESS", help="The pool's ipc://… address. Default: $POOL_ENDPOINT, else your own pool."
+)
+config_option = click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Default: config.toml in this folder, if there is one; else the demo model.",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def echo_json(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, default=list))
 
 
 def console() -> Console:
     """Nothing in a text is markup."""
     return Console(highlight=False, markup=False, emoji=False)
-
-
-def show(renderable: RenderableType) -> None:
-    on = console()
-    with on.capture() as capture:
-        on.print(renderable)
-    # Tables fill their cells with blanks.
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-    sys.stdout.flush()
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -47,14 +56,3 @@ def span(seconds: float | None) -> str:
     unit_s, unit = next((unit_s, unit) for least, unit_s, unit in units if seconds >= least)
     number = seconds / unit_s
     return f"{number:.{1 if number < 9.95 and unit_s <= 1 else 0}f} {unit}"
-
-
-def size(nbytes: float) -> str:
-    units = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
-    unit_bytes, unit = next((each for each in units if nbytes >= each[0]), units[-1])
-    number = nbytes / unit_bytes
-    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,6 +1,5 @@
 """`pool status` and `pool models`: what runs where, and what can be asked of it."""
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -8,11 +7,12 @@ from typing import Any
 
 import click
 from rich.console import Group
+from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
 
-from pool.cli.asking import as_json, connect, echo_json, endpoint_option
-from pool.cli.screen import console, counted, printable, show, size, span, table
+from pool.cli.asking import connect
+from pool.cli.screen import as_json, console, echo_json, endpoint_option, printable, span, table
 from pool.wire.signatures import Signature
 
 __all__ = ["models", "status"]
@@ -31,26 +31,29 @@ def status(watch: bool, as_json: bool, endpoint: str | None) -> None:
 
     RATE is in jobs a second over the last ten seconds; P50 and P99 are run times.
     """
-    with connect(endpoint) as client:
-        is_live = watch and not as_json and sys.stdout.isatty()
-        with Live(console=console(), screen=True, auto_refresh=False) if is_live else nullcontext() as screen:
-            while True:
-                record = client.status()
-                if screen is not None:
-                    screen.update(drawn(record), refresh=True)
-                else:
-                    echo_json(record) if as_json else show(drawn(record))
-                if not watch:
-                    return
-                time.sleep(EVERY_S)
+    on = console()
+    is_live = watch and not as_json and on.is_terminal
+    live = Live(console=on, screen=True, auto_refresh=False) if is_live else nullcontext()
+    with connect(endpoint) as client, live as screen:
+        while True:
+            record = client.status()
+            if as_json:
+                echo_json(record)
+            elif screen is not None:
+                screen.update(drawn(record), refresh=True)
+            else:
+                on.print(drawn(record))
+            if not watch:
+                return
+            time.sleep(EVERY_S)
 
 
 def drawn(record: Record) -> Group:
     pool, queue = record["pool"], record["queue"]
-    head = Text.assemble("pool ", state(pool), f", up {span(pool['uptime_s'])}")
-    head.append(f", pid {pool['pid']}, release {pool['release']}\n{printable(pool['endpoint'])}\n")
-    head.append(f"{queue['jobs']:,} of {counted(queue['max_jobs'], 'job')}, {size(queue['bytes'])} of ")
-    head.append(f"{size(queue['max_bytes'])}, {counted(record['clients'], 'client')}\n")
+    head = Text.assemble("pool ", state(pool), f", up {span(pool['uptime_s'])}, pid {pool['pid']}")
+    head.append(f", release {pool['release']}\n{printable(pool['endpoint'])}\njobs: {queue['jobs']:,} of ")
+    head.append(f"{queue['max_jobs']:,}, {decimal(queue['bytes'])} of {decimal(queue['max_bytes'])}; ")
+    head.append(f"clients: {record['clients']}\n")
     slots = [
         (each["slot"], each["device"], each["pid"] or "–", state(each), ", ".join(each["models"]) or "–", each["doing"])
         for each in record["slots"]
@@ -63,10 +66,14 @@ def drawn(record: Record) -> Group:
         )
         for each in record["models"]
     ]
-    told = [Text(f"\n{lines}")] if (lines := "\n".join(map(printable, troubles(record)))) else []
-    on_slots = table((">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW"), slots)
     titles = ("MODEL", "STATE", ">WAIT", ">RUN", ">DONE", ">FAILED", ">RATE", ">P50", ">P99")
-    return Group(head, on_slots, "", table(titles, loads), *told)
+    return Group(
+        head,
+        table((">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW"), slots),
+        "",
+        table(titles, loads),
+        *map(printable, troubles(record)),
+    )
 
 
 def state(of: Record) -> Text:
@@ -82,13 +89,11 @@ def troubles(record: Record) -> Iterator[str]:
         for name, why in slot["failed"].items():
             yield f"Slot {slot['slot']} cannot load {name}: {why}"
     for model in record["models"]:
-        if model["why"] and not any(model["name"] in slot["failed"] for slot in record["slots"]):
-            yield f"Model {model['name']} is {model['state']}: {model['why']}"
-        if errors := model.get("errors"):
-            named = ", ".join(f"{count:,} {error}" for error, count in errors.items())
+        if model["errors"]:
+            named = ", ".join(f"{count:,} {error}" for error, count in model["errors"].items())
             yield f"Jobs of {model['name']} failed: {named}"
-    if deaths := record.get("deaths"):
-        yield f"{counted(len(deaths), 'worker')} died lately; the last one in {deaths[-1]}"
+    if deaths := record["deaths"]:
+        yield f"Workers that died lately: {len(deaths)}, the last one in {deaths[-1]}"
 
 
 @click.command()
@@ -101,26 +106,18 @@ def models(as_json: bool, endpoint: str | None) -> None:
     if as_json:
         echo_json(records)
         return
-    for number, record in enumerate(records):
-        if number:
-            click.echo()
-        show(described(record))
-
-
-def described(record: Record) -> Group:
-    slots = ", ".join(map(str, record["slots"]))
-    head = Text.assemble((printable(record["name"]), "bold"), f"  {f'in slot {slots}' if slots else 'in no slot yet'}")
-    head.append(f", batching {record['batching']}" + (", stateful" if record["is_stateful"] else ""))
-    head.append(f"\n{printable(record['path'])}")
-    rows: list[tuple[str, str, str, str]] = []
-    for name, each in record["signatures"].items():
-        signature = Signature.from_record(each)
-        rows += [
-            (name if not number else "", "in", key, f"{info}{', has a default' if key in signature.defaults else ''}")
-            for number, (key, info) in enumerate(signature.inputs.items())
-        ]
-        rows += [("" if signature.inputs else name, "out", key, str(info)) for key, info in signature.outputs.items()]
-    lines = [f"{name} cannot be served: {why}" for name, why in record["left_out"].items()]
-    lines += [*record["notes"], *([record["why"]] if record.get("why") else [])]
-    signatures = [table(("SIGNATURE", "", "NAME", "TENSOR"), rows)] if rows else []
-    return Group(head, *signatures, *(Text(printable(line)) for line in lines))
+    for record in records:
+        traits = f"batching {record['batching']}{', stateful' if record['is_stateful'] else ''}"
+        lines = [f"{record['name']}: {record['path']}"]
+        lines += [f"{traits}, slots: {', '.join(map(str, record['slots'])) or 'none yet'}"]
+        lines += [f"{name} cannot be served: {why}" for name, why in record["left_out"].items()]
+        lines += [*record["notes"], *filter(None, [record["why"]])]
+        rows = []
+        for name, each in record["signatures"].items():
+            signature = Signature.from_record(each)
+            rows += [
+                (name, "in", key, f"{info}{', has a default' if key in signature.defaults else ''}")
+                for key, info in signature.inputs.items()
+            ]
+            rows += [(name, "out", key, str(info)) for key, info in signature.outputs.items()]
+        console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR"), rows), "", sep="\n")

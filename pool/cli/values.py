@@ -1,9 +1,4 @@
-"""The values of `--input`, as texts of the command line become what a model's input takes, and outputs as text.
-
-    [1, 2, 3]  3.5  "text"     JSON
-    any text                   itself, for a string input
-    @seven.json  @image.npy    a file: JSON is parsed, numpy's array loaded; else its bytes, for a string input
-    -                          standard input: bytes for a string input, otherwise JSON or .npy
+"""What `pool submit` reads and prints: texts as what a model's input takes, outputs as text or JSON.
 
 Nothing is ever unpickled.
 """
@@ -13,6 +8,7 @@ import io
 import json
 import math
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,8 +21,6 @@ from pool.wire.signatures import TensorInfo, choice
 
 __all__ = ["as_json_values", "as_text", "read_inputs"]
 
-NPY = b"\x93NUMPY"
-
 
 def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: BinaryIO) -> dict[str, Any]:
     """By input name. A value of one rank less than its input is a batch of one. Raises `click.UsageError`."""
@@ -38,73 +32,54 @@ def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: Bi
             name, value = only, text
         if name not in infos:
             raise click.UsageError(f"--input {text:.60}: no input {name!r:.40}; {choice(name, infos)}")
-        if name in values:
-            raise click.UsageError(f"--input {name} is given twice")
+        info = infos[name]
         try:
-            values[name] = batched(read(value, infos[name], stdin), infos[name])
+            read = read_value(value, info.dtype == "string", stdin)
+            is_row = info.shape is not None and np.ndim(read) == len(info.shape) - 1 and info.shape[0] in (-1, 1)
         except (ValueError, OSError, EOFError, RecursionError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
-            raise click.UsageError(f"--input {name}: {value[:40]!r}: {why}; the input takes {infos[name]}") from None
+            raise click.UsageError(
+                f"--input {name}: {value[:40]!r}: {error}; write {info} as JSON, @FILE or -"
+            ) from None
+        batch = read[np.newaxis] if isinstance(read, np.ndarray) else [read]  # a list's numbers take the input's dtype
+        values[name] = batch if is_row else read
     return values
 
 
-def read(text: str, info: TensorInfo, stdin: BinaryIO) -> Any:
-    is_text = info.dtype == "string"
+def read_value(text: str, is_string: bool, stdin: BinaryIO) -> Any:
     if text != "-" and not text.startswith("@"):
-        return strings(text) if is_text else parsed(text)
+        return string_or_json(text) if is_string else json.loads(text)
     content = stdin.read() if text == "-" else Path(text[1:]).read_bytes()
-    suffix = Path(text).suffix.lower()
-    if suffix == ".npy" or (not is_text and content.startswith(NPY)):
+    if content.startswith(b"\x93NUMPY"):
         return np.load(io.BytesIO(content), allow_pickle=False)
-    if suffix == ".json" or not is_text:
-        return parsed(content.decode())
-    return content
+    return content if is_string and not text.endswith(".json") else json.loads(content)
 
 
-def parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ValueError("is not JSON") from None
-
-
-def strings(text: str) -> Any:
-    """A JSON string or list of strings as such. Any other text is itself, code that looks like JSON too."""
+def string_or_json(text: str) -> Any:
+    """A JSON string or list as such. Any other text is itself, code that looks like JSON too."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return os.fsencode(text)
-    if isinstance(value, list) and all(isinstance(each, str) for each in np.array(value, object).flat):
-        return value
-    return value if isinstance(value, str) else os.fsencode(text)
+        value = None
+    return value if isinstance(value, str | list) else os.fsencode(text)
 
 
-def batched(value: Any, info: TensorInfo) -> Any:
-    rank = np.ndim(value)
-    if info.shape is None or rank != len(info.shape) - 1 or info.shape[0] not in (-1, 1):
-        return value
-    return value[np.newaxis] if isinstance(value, np.ndarray) else [value]  # a list's numbers take the input's dtype
-
-
-def as_text(name: str, array: Any, width: int) -> str:
+def as_text(name: str, array: Any) -> str:
     """`name dtype [shape]: value`, or the value below it where it takes lines. Long arrays are shortened."""
-    dtype = "string" if array.dtype == object else str(array.dtype)
-    title = f"{printable(name)} {dtype} {list(array.shape)}:"
-    if array.size == 1:
-        text = quoted(array.item()) if array.dtype == object else str(array.reshape(-1)[0])
-    else:
-        text = np.array2string(
-            array,
-            max_line_width=max(40, width - 2),
-            precision=6,
-            threshold=100,
-            edgeitems=4,
-            separator=", ",
-            formatter={"object": quoted},
-        )
-    if "\n" not in text and len(title) + 1 + len(text) <= width:
-        return f"{title} {text}"
-    return f"{title}\n" + "\n".join(f"  {line}" for line in text.split("\n"))
+    width = max(40, shutil.get_terminal_size().columns - 2)
+    options: Any = {
+        "precision": 6,
+        "threshold": 100,
+        "edgeitems": 4,
+        "separator": ", ",
+        "formatter": {"object": quoted},
+    }
+    value = np.array2string(array, width, prefix="  ", **options)
+    gap = "\n  " if "\n" in value else " "
+    return f"{printable(name)} {dtype(array)} {list(array.shape)}:{gap}{value}"
+
+
+def dtype(array: Any) -> str:
+    return "string" if array.dtype == object else str(array.dtype)
 
 
 def quoted(element: object) -> str:
@@ -115,25 +90,18 @@ def quoted(element: object) -> str:
 def as_json_values(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Nested lists. NaN, infinities and complex numbers are strings; bytes that are no UTF-8 are {"b64": …}."""
     return {
-        name: {
-            "dtype": "string" if array.dtype == object else str(array.dtype),
-            "shape": list(array.shape),
-            "values": np.array([*map(plain, array.reshape(-1)), None], object)[:-1].reshape(array.shape).tolist(),
-        }
+        name: {"dtype": dtype(array), "shape": list(array.shape), "values": plain(array.tolist())}
         for name, array in outputs.items()
     }
 
 
-def plain(element: Any) -> object:
-    if isinstance(element, bytes):
+def plain(value: Any) -> object:
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
         try:
-            return element.decode()
+            return value.decode()
         except UnicodeDecodeError:
-            return {"b64": base64.b64encode(element).decode()}
-    if isinstance(element, np.bool_):
-        return bool(element)
-    text = str(element)  # the shortest that means the same in the element's own dtype: 0.1, not 0.10000000149011612
-    try:
-        return int(text)
-    except ValueError:
-        return float(text) if "j" not in text and math.isfinite(float(text)) else text.strip("()")
+            return {"b64": base64.b64encode(value).decode()}
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_number else str(value)

@@ -1,7 +1,7 @@
 """The pool as a service of systemd: the text of its unit, and what a running pool tells the manager (sd_notify)."""
 
 import math
-import os
+import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +13,7 @@ __all__ = ["Notifier", "unit"]
 # The start has no time-out, since [health] bounds it; status 2 is a refused configuration. XLA and the CUDA driver
 # compile kernels into memory, so MemoryDenyWriteExecute is not set.
 SERVICE = """\
+# Write this to {folder}/pool.service, then run: {systemctl} enable --now pool.service
 [Unit]
 Description=TensorFlow worker pool
 StartLimitIntervalSec=300
@@ -34,12 +35,13 @@ UMask=0077
 NoNewPrivileges=yes
 {system}
 [Install]
-WantedBy={target}
-"""
+WantedBy={target}"""
 # A user's manager lacks the privileges for these. Without a cache each start on a new GPU takes minutes. PrivateDevices
 # is not set, since it would hide the GPUs.
 SYSTEM = """\
-{user}RuntimeDirectory=pool
+User={user}
+SupplementaryGroups={group}
+RuntimeDirectory=pool
 RuntimeDirectoryMode={mode}
 StateDirectory=pool
 CacheDirectory=pool
@@ -50,27 +52,24 @@ ProtectHome=read-only
 """
 
 
-def unit(python: str, config: str | None, drain_s: float, user: str | None, group: str | None, is_system: bool) -> str:
-    """A unit that runs `python -P -m pool start`, of the system or of a user. Both paths are absolute.
+def unit(python: str, config: str | None, drain_s: float, user: str | None, group: str | None) -> str:
+    """A unit that runs `python -P -m pool start`, of the machine if it names a `user`. Both paths are absolute.
 
-    `group`: whose members may connect to the system's. Raises `InvalidConfig` for a text that cannot stand in a unit.
+    `group`: whose members may connect to the machine's. Raises `InvalidConfig` for what cannot stand in a unit.
     """
-    if set(python) & set("\"'\\$"):  # systemd expands nothing in the first word of a command
-        raise InvalidConfig(f"systemd cannot run {python!r}; install the pool where no path has quotes, '\\' or '$'")
-    command = f"{_word(python)} -P -m pool start" + (f" --config {_word(config).replace('$', '$$')}" if config else "")
-    owner = (f"User={_word(user)}\n" if user else "") + (f"SupplementaryGroups={_word(group)}\n" if group else "")
-    system = SYSTEM.format(user=owner, mode="0711" if group else "0700") if is_system else ""
-    target = "multi-user.target" if is_system else "default.target"
+    for text in filter(None, (python, config, user, group)):
+        if not re.fullmatch(r"[\w/.+@:-]+", text):  # systemd expands "%" and "$", and a line break begins a line
+            raise InvalidConfig(
+                f"{text!r} cannot stand in a systemd unit; rename it to letters, digits and any of _-+.@"
+            )
+    command = f"{python} -P -m pool start" + (f" --config {config}" if config else "")
     stop_s = int(drain_s) + 15  # for the workers' ends after the drain
-    return SERVICE.format(command=command, stop_s=stop_s, system=system, target=target)
-
-
-def _word(text: str) -> str:
-    """One word of a line, with nothing for the manager to expand but `$`."""
-    if not text.isprintable():  # a line break would begin a line of its own
-        raise InvalidConfig(f"{text!r} cannot stand in a systemd unit; rename it")
-    escaped = text.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
-    return escaped if escaped == text and not set(text) & set(" ';#") else f'"{escaped}"'
+    if user is None:
+        where = {"folder": "~/.config/systemd/user", "systemctl": "systemctl --user", "target": "default.target"}
+        return SERVICE.format(command=command, stop_s=stop_s, system="", **where)
+    system = SYSTEM.format(user=user, group=group or "", mode="0711" if group else "0700")
+    where = {"folder": "/etc/systemd/system", "systemctl": "systemctl", "target": "multi-user.target"}
+    return SERVICE.format(command=command, stop_s=stop_s, system=system, **where)
 
 
 class Notifier:
@@ -78,19 +77,16 @@ class Notifier:
 
     def __init__(self, environ: Mapping[str, str], pid: int) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
-        self._address = os.fsencode(f"\0{address[1:]}" if address.startswith("@") else address)
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
         interval_us = environ.get("WATCHDOG_USEC", "") if environ.get("WATCHDOG_PID") in (None, str(pid)) else ""
         self._every_s = int(interval_us) / 3e6 if interval_us.isdecimal() else math.inf  # two may be lost
-        self._owed = self._status = ""
+        self._owed = ""
         self.next_alive = math.inf if self._every_s == math.inf else 0.0
 
     def tell(self, status: str, state: str = "") -> None:
         """A line for `systemctl status`. `state` ("READY=1", "STOPPING=1") goes out with the next if this cannot."""
-        line = "".join(char if char.isprintable() else " " for char in status[:300])
-        self._owed = state or self._owed
-        if line != self._status or state:
-            self._status = line
-            self._send(f"STATUS={line}")
+        self._owed = f"{state}\n" if state else self._owed
+        self._send(f"STATUS={status}")
 
     def alive(self, now: float) -> None:
         """To be called when the loop comes round."""
@@ -101,5 +97,5 @@ class Notifier:
     def _send(self, assignment: str) -> None:
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as manager:
-            manager.sendto(f"{self._owed}\n{assignment}".lstrip().encode(errors="replace"), self._address)
+            manager.sendto(f"{self._owed}{assignment}".encode(), self._address)
             self._owed = ""

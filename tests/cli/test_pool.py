@@ -2,15 +2,18 @@
 
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
-from support.pools import StartPool
+from support.pools import RunningPool, StartPool
 
-READY = "READY: 1 of 1 slot ready, 1 of 1 model served\n"
+READY = "READY: 1 of 1 slots ready, 1 of 1 models served\n"
 SEVEN = Path(__file__).parents[2] / "workers" / "demo" / "seven.json"
 
 
@@ -52,3 +55,43 @@ def test_from_start_to_stop(start_pool: StartPool) -> None:
 @pytest.mark.parametrize("command", ["health", "status", "stop", "models"])
 def test_without_a_pool_a_command_says_so(tmp_path: Path, command: str) -> None:
     assert len(pool(f"ipc://{tmp_path}/pool.sock", command, status=1).splitlines()) == 1
+
+
+def started(running: RunningPool, terminal: int, *argv: str) -> subprocess.Popen[bytes]:
+    environ = {**os.environ, "POOL_ENDPOINT": running.endpoint, "TERM": "xterm"}
+    command = [sys.executable, "-m", "pool", *argv]
+    return subprocess.Popen(command, env=environ, stdin=terminal, stdout=terminal, stderr=terminal)
+
+
+def read_until(fd: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        seen += os.read(fd, 65536)
+    return seen
+
+
+def test_logs_are_followed_until_ctrl_c(stub_pool: RunningPool) -> None:
+    screen, terminal = pty.openpty()
+    process = started(stub_pool, terminal, "logs", "--follow")
+    assert b"SIGKILL" not in read_until(screen, b"ready: 2 of 2")
+    os.kill(stub_pool.workers()[0], signal.SIGKILL)
+    read_until(screen, b"SIGKILL")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    os.write(terminal, b"end")
+    assert b"Traceback" not in read_until(screen, b"end")
+
+
+def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(stub_pool: RunningPool) -> None:
+    screen, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    process = started(stub_pool, terminal, "status", "--watch")
+    assert b"\x1b[?1049h" in read_until(screen, b"ipc://")  # the alternate screen
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    os.write(terminal, b"end")
+    left = read_until(screen, b"end")
+    assert b"\x1b[?1049l" in left
+    assert b"\x1b[?25h" in left  # the cursor is seen again
+    assert b"Traceback" not in left
+    assert termios.tcgetattr(terminal) == before
