@@ -14,9 +14,8 @@ from pydantic_core import ErrorDetails
 from pool.config.sections import SECTIONS, Config
 from pool.errors import InvalidConfig
 
-__all__ = ["DEMO", "explain", "load", "parse"]
+__all__ = ["explain", "load", "parse"]
 
-DEMO = {"name": "digits", "path": str(Path(__file__).parents[2] / "workers" / "demo" / "digits")}
 STATEMENT = re.compile(r"\s*(\[{0,2})\s*([A-Za-z_][\w.-]*)\s*[\]=]", re.ASCII)  # a header, or a key before its value
 KEYS = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
 
@@ -39,22 +38,10 @@ def load(path: Path | None) -> Config:
 
 def parse(data: Mapping[str, Any], where: str, base: Path, text: str = "") -> Config:
     """The configuration in a mapping with the file's keys. `where` and the lines of `text` begin each mistake."""
-    if data.get("model", []) == []:
-        data = {**data, "model": [DEMO]}
-    # Read from the data, since the schema compares names only where each section is right in itself.
-    models = data["model"] if isinstance(data["model"], list) else []
-    names = [model.get("name") if isinstance(model, dict) else None for model in models]
-    mistakes: list[tuple[KeyPath, str]] = [
-        (("model", index, "name"), f"{name!r} is the name of model[{names.index(name)}], too; write another")
-        for index, name in enumerate(names)
-        if isinstance(name, str) and names.index(name) < index
-    ]
     try:
-        config = Config.model_validate(data, context=str(base))
+        return Config.model_validate(data, context={"base": base, "names": []})
     except ValidationError as error:
-        mistakes += [(each["loc"], _mistake(each)) for each in error.errors(include_url=False)]
-    if not mistakes:
-        return config
+        mistakes = [(each["loc"], _mistake(each)) for each in error.errors(include_url=False)]
     lines = _lines(text)
     told = []
     for key, what in mistakes:
@@ -71,19 +58,22 @@ def explain(key: str) -> str:
     section, name = key.split(".")
     field = SECTIONS[section].model_fields[name]
     default = "is required" if field.is_required() else f"= {json.dumps(field.default)}"
-    return f"{key} {default}\n{field.description}\nWrite {SECTIONS[section].kind(name).right}."
+    return f"{key} {default}\n{field.description}"
 
 
 def _mistake(details: ErrorDetails) -> str:
     section, name = str(details["loc"][0]), str(details["loc"][-1])
-    if details["type"] == "value_error":
-        return str(details["ctx"]["error"])
-    if details["type"] == "missing":
-        return f"is missing; write {SECTIONS[section].kind(name).right}"
-    if details["type"] == "extra_forbidden":
-        known = [*SECTIONS] if len(details["loc"]) == 1 else [*SECTIONS[section].model_fields]
-        return f"is unknown; {_instead(name, known)}"
-    return f"is no section; write {'[[model]]' if section == 'model' else f'[{section}]'} above its keys"
+    match details["type"]:
+        case "value_error":
+            return str(details["ctx"]["error"])
+        case "missing":
+            return f"is missing: {SECTIONS[section].model_fields[name].description}"
+        case "extra_forbidden":
+            known = [*SECTIONS] if len(details["loc"]) == 1 else [*SECTIONS[section].model_fields]
+            return f"is unknown; {_instead(name, known)}"
+        case "model_type" | "list_type" | "too_short" if name == section or isinstance(details["loc"][-1], int):
+            return f"is no section; write {'[[model]]' if section == 'model' else f'[{section}]'} above its keys"
+    return f"{details['input']!r:.80} does not fit: {details['msg']}"
 
 
 def _instead(name: str, known: list[str]) -> str:
