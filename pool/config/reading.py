@@ -62,17 +62,16 @@ def explain(key: str) -> str:
 
 
 def _mistake(details: ErrorDetails) -> str:
-    section, name = str(details["loc"][0]), str(details["loc"][-1])
-    match details["type"]:
-        case "value_error":
-            return str(details["ctx"]["error"])
-        case "missing":
-            return f"is missing: {SECTIONS[section].model_fields[name].description}"
-        case "extra_forbidden":
-            known = [*SECTIONS] if len(details["loc"]) == 1 else [*SECTIONS[section].model_fields]
-            return f"is unknown; {_instead(name, known)}"
-        case "model_type" | "list_type" | "too_short" if name == section or isinstance(details["loc"][-1], int):
-            return f"is no section; write {'[[model]]' if section == 'model' else f'[{section}]'} above its keys"
+    loc, kind = details["loc"], details["type"]
+    section, name = str(loc[0]), str(loc[-1])
+    if kind == "value_error":
+        return str(details["ctx"]["error"])
+    if kind == "missing":
+        return f"is missing: {SECTIONS[section].model_fields[name].description}"
+    if kind == "extra_forbidden":
+        return f"is unknown; {_instead(name, [*SECTIONS] if len(loc) == 1 else [*SECTIONS[section].model_fields])}"
+    if kind == "model_type" or len(loc) == 1:
+        return f"is no section; write {'[[model]]' if section == 'model' else f'[{section}]'} above its keys"
     return f"{details['input']!r:.80} does not fit: {details['msg']}"
 
 

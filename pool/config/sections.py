@@ -1,17 +1,82 @@
-"""Every key of `config.toml`, declared once: its type, its default as one would write it, and what it is."""
+"""Every key of `config.toml`, declared once: its type, its default as one would write it, and what it is.
 
+Nothing is bent: "Gb" would be bits, a text is no number, and `true` is not 1.
+"""
+
+import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.functional_validators import AfterValidator, BeforeValidator, WrapValidator
 
-from pool.config.quantities import Address, Devices, Duration, Existing, Located, Name, Size, Text, either
+from pool.endpoint import ipc_path
 
-__all__ = ["SECTIONS", "Config", "Section"]
+__all__ = ["SECTIONS", "Config"]
 
 DEMO = {"name": "digits", "path": str(Path(__file__).parents[2] / "workers" / "demo" / "digits")}
-AUTO, OFF = either("auto"), either("off")
+STUB = "stub:"  # a model of the tests' backend, which has no files
 
+
+def quantity(units: Mapping[str, float], most: float, such: str) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        match = re.fullmatch(r"(\d{1,15}) ?([A-Za-z]+)", value, re.ASCII) if isinstance(value, str) else None
+        amount = int(match[1]) * units.get(match[2], 0) if match else 0
+        if not 0 < amount <= most:
+            raise ValueError(f"{value!r:.80} does not fit; write a whole number with its unit, such as {such}")
+        return amount
+
+    return BeforeValidator(read)
+
+
+def _text(value: str) -> str:
+    if not value.isprintable() or not 0 < len(value.encode()) <= 255:
+        raise ValueError(f"{value!r:.80} does not fit; write a text of 1 to 255 bytes without control characters")
+    return value
+
+
+def _name(value: str, info: Any) -> str:
+    if value in info.context["names"]:
+        raise ValueError(f"{value!r} is the name of a model above, too; write another")
+    info.context["names"].append(value)
+    return value
+
+
+def _located(value: str, info: Any) -> str:
+    """Absolute. A link such as `models/current` stays one, and a restart follows it anew."""
+    if not value.startswith(STUB):
+        value = os.path.abspath(os.path.join(info.context["base"], os.path.expanduser(value)))
+    value.encode()  # raises where a folder's name is not UTF-8, so no message can carry it
+    return value
+
+
+def _existing(path: str) -> str:
+    if not path.startswith(STUB) and not os.path.exists(path):
+        raise ValueError(f"{path!r} is not there; write the path of a file or folder that is")
+    return path
+
+
+def _devices(value: Any, read: Any) -> Any:
+    try:
+        return read([value] if isinstance(value, str) else value)
+    except ValidationError:
+        right = '[0, 1], ["GPU-uuid"], ["cpu", "cpu"], or with a group [[0, 1], 2]'
+        raise ValueError(f"{value!r:.80} does not fit; write a list of devices: {right}") from None
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Name = Annotated[Text, AfterValidator(_name)]
+Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
+Located = Annotated[str, Field(pattern=r"^[^\x00]+$"), AfterValidator(_located)]
+Existing = Annotated[Located, AfterValidator(_existing)]
+Duration = Annotated[float, quantity({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}, 1e6, '"250ms", "60s" or "1h"')]
+SIZES = {"MB": 10**6, "GB": 10**9, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+Size = Annotated[int, quantity(SIZES, 2**62, '"512MiB" or "2GiB"')]
+Device = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(cpu|(GPU|MIG)-[A-Za-z0-9/-]+)$")]
+Group = Annotated[list[Device], Field(min_length=1)]
+Devices = Annotated[list[Device | Group], Field(min_length=1), WrapValidator(_devices)]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Fraction = Annotated[float, Field(ge=0.01, le=1.0)]
@@ -25,41 +90,36 @@ def key(default: Any, description: str, **bounds: Any) -> Any:
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _word(cls, value: object, info: ValidationInfo) -> object:
+        """The default of a key that may be None is a word for it, such as "auto"."""
+        field = cls.model_fields[str(info.field_name)]
+        return None if type(None) in get_args(field.annotation) and value == field.default else value
+
 
 class Pool(Section):
-    devices: Annotated[Devices | None, AUTO] = key(
-        "auto", 'What has a worker each, such as [0, 1], ["cpu", "cpu"] or [[0, 1], 2]; "auto": every GPU, or two CPUs.'
-    )
+    devices: Devices | None = key("auto", 'What has a worker each: [0, 1], ["cpu"], [[0, 1], 2]; "auto": every GPU.')
     lanes: int = key(2, "A worker's threads: one moves data while another computes.", ge=1, le=16)
-    endpoint: Annotated[Address | None, AUTO] = key(
-        "auto", 'Where clients connect, such as "ipc:///path/pool.sock"; "auto": pool.sock in your runtime folder.'
-    )
-    group: Annotated[Text | None, OFF] = key("off", "A Unix group whose members may submit jobs, too.")
+    endpoint: Address | None = key("auto", 'Where clients connect, such as "ipc:///path/pool.sock".')
+    group: Text | None = key("off", "A Unix group whose members may submit jobs, too.")
     drain_timeout: Duration = key("30s", "How long running jobs may take to finish when the pool stops.")
-    state: Annotated[Located | None, AUTO] = key(
-        "auto", 'A folder for the inputs of quarantined jobs; "auto": pool in your state folder.'
-    )
+    state: Located | None = key("auto", "A folder for the inputs of quarantined jobs.")
 
 
 class Model(Section):
     name: Name = key(..., "What clients call the model.")
     path: Existing = key(..., "A SavedModel, a frozen graph (.pb), a checkpoint (.meta) or a Keras file.")
-    devices: Annotated[Devices | None, either("all")] = key(
-        "all", 'Which of the pool\'s devices serve the model, such as [0], ["GPU-uuid"], ["cpu"] or [[0, 1]].'
-    )
+    devices: Devices | None = key("all", 'Which of the pool\'s devices serve the model: [0], ["cpu"] or [[0, 1]].')
     batching: Literal["auto", "on", "off"] = key("auto", 'Whether jobs are joined; "on": you vouch for it.')
     max_batch: Rows = key(32, "The most rows that run as one batch.")
-    batch_wait: Annotated[Duration | None, OFF] = key(
-        "off", 'How long a job may wait for company on an idle lane, such as "2ms".'
-    )
+    batch_wait: Duration | None = key("off", 'How long a job may wait for company on an idle lane, such as "2ms".')
     allowed_batch_sizes: list[Rows] = key([], "Batches are padded to these sizes, such as [1, 8, 32].")
-    weight: float = key(1.0, "The model's share of a device's time, against those of others.", ge=0.001, le=1000.0)
-    stateful: Annotated[bool | None, AUTO] = key(
-        "auto", 'Whether it has one worker and runs one job at a time, true or false; "auto": as its graph says.'
-    )
-    tags: Annotated[list[Text] | None, AUTO] = key("auto", 'The graph\'s, such as ["serve"], if there are several.')
-    inputs: dict[str, Text] = key({}, 'The inputs of a graph that declares no signature, such as { x = "input:0" }.')
-    outputs: dict[str, Text] = key({}, 'The outputs of a graph that declares no signature, such as { y = "output:0" }.')
+    weight: float = key(1.0, "Its share of a device's time, against those of others.", ge=0.001, le=1000.0)
+    stateful: bool | None = key("auto", "true: it has one worker and runs one job at a time.")
+    tags: list[Text] | None = key("auto", 'The graph\'s, such as ["serve"], if there are several.')
+    inputs: dict[str, Text] = key({}, 'Of a graph that declares no signature, such as { x = "input:0" }.')
+    outputs: dict[str, Text] = key({}, 'Of a graph that declares no signature, such as { y = "output:0" }.')
     xla: bool = key(False, "Whether XLA compiles the graph.")
     mixed_precision: bool = key(False, "Whether 16-bit floats are used where TensorFlow holds that to be safe.")
 
@@ -74,13 +134,11 @@ class Model(Section):
 
 class TensorFlow(Section):
     allow_growth: bool = key(True, "Whether GPU memory is taken as it is needed, not all of it at the start.")
-    per_process_gpu_memory_fraction: Annotated[Fraction | None, either("unlimited")] = key(
-        "unlimited", "The most of a GPU's memory that a worker takes, such as 0.5."
-    )
+    per_process_gpu_memory_fraction: Fraction | None = key("unlimited", "The most GPU memory of a worker, such as 0.5.")
     allow_soft_placement: bool = key(True, "Whether operations without a GPU kernel may run on the CPU.")
     log_device_placement: bool = key(False, "Whether workers log on which device each operation runs.")
-    intra_op_parallelism_threads: Annotated[Threads | None, AUTO] = key("auto", "Threads within one operation.")
-    inter_op_parallelism_threads: Annotated[Threads | None, AUTO] = key("auto", "Operations that run at the same time.")
+    intra_op_parallelism_threads: Threads | None = key("auto", "Threads within one operation.")
+    inter_op_parallelism_threads: Threads | None = key("auto", "Operations that run at the same time.")
     device_count: dict[str, Count] = key({}, "How many devices of a kind are used at most, such as { CPU = 1 }.")
     op_libraries: list[Existing] = key([], 'Files of custom operations, such as ["ops.so"].')
 
@@ -93,9 +151,7 @@ class Queue(Section):
 
 
 class Health(Section):
-    hung_after: Annotated[Duration | None, AUTO] = key(
-        "auto", 'How long a batch may run, such as "5m"; "auto": 60 s, or its longest time-out if that is longer.'
-    )
+    hung_after: Duration | None = key("auto", 'How long a batch may run; "auto": 60 s, or its longest time-out.')
     import_timeout: Duration = key("300s", "How long a worker may take to import TensorFlow.")
     load_timeout: Duration = key("600s", "How long a worker may take to load one model.")
     warmup_timeout: Duration = key("900s", "How long a worker may take to run one model for the first time.")

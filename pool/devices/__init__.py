@@ -63,8 +63,8 @@ def slots(wanted: Sequence[Entry] | None, environ: Mapping[str, str]) -> list[De
     cpus = count()
     devices = [Device("cpu", label=f"cpu:{next(cpus)}") if entry == "cpu" else _device(entry, gpus) for entry in wanted]
     uuids = [uuid for device in devices for uuid in device.uuids]
-    if len(set(uuids)) < len(uuids):
-        raise InvalidConfig(f"pool.devices: a GPU is in the list twice; there are {_shown(gpus)}")
+    if twice := {uuid for uuid in uuids if uuids.count(uuid) > 1}:
+        raise InvalidConfig(f"pool.devices: {', '.join(sorted(twice))} is in the list twice; write each GPU once")
     return devices
 
 
@@ -82,7 +82,7 @@ def named(wanted: Sequence[Entry] | None, devices: Sequence[Device]) -> list[int
 
 
 def _usable(variable: str | None, environ: Mapping[str, str], is_auto: bool) -> list[Gpu]:
-    """CUDA's rules: the first entry that names nothing ends the list, and a list that names one twice is empty."""
+    """Those that CUDA_VISIBLE_DEVICES names, in its order; without it all."""
     listed, trouble = _listed(environ)
     if not listed and (variable or not is_auto or any(map(glob, SIGNS))):
         raise InvalidConfig(f'pool.devices: {trouble}; to use none, write ["cpu", "cpu"]')
@@ -90,17 +90,8 @@ def _usable(variable: str | None, environ: Mapping[str, str], is_auto: bool) -> 
         log.warning("%s", trouble)
     if variable is None or not listed:
         return listed
-    found: list[Gpu] = []
-    for entry in map(str.strip, variable.split(",")):
-        gpu = _find(int(entry) if entry.isdecimal() else entry or "?", listed)
-        if gpu is None or gpu in found:
-            log.warning("CUDA_VISIBLE_DEVICES=%s: %r names %s", variable, entry, "a GPU twice" if gpu else "no GPU")
-            found = [] if gpu else found
-            break
-        found.append(gpu)
-    if not found:
-        raise InvalidConfig(f"CUDA_VISIBLE_DEVICES={variable} leaves no GPU; write some of {_shown(listed)}, each once")
-    return found
+    entries = map(str.strip, variable.split(","))
+    return [_gpu(int(one) if one.isdecimal() else one, listed, "CUDA_VISIBLE_DEVICES") for one in entries]
 
 
 def _listed(environ: Mapping[str, str]) -> tuple[list[Gpu], str]:
@@ -118,26 +109,19 @@ def _listed(environ: Mapping[str, str]) -> tuple[list[Gpu], str]:
     return gpus, "; ".join(troubles) or ("" if gpus else f"NVML lists no GPU (status {child.returncode})")
 
 
-def _find(one: int | str, gpus: Sequence[Gpu]) -> Gpu | None:
-    """By its number, or by the beginning of its uuid where no other one has the same."""
+def _gpu(one: int | str, gpus: Sequence[Gpu], where: str) -> Gpu:
+    """By its number, or by the beginning of its uuid. Raises `InvalidConfig` where that names none, or several."""
     if isinstance(one, str) and one.startswith("MIG-"):  # believed: the worker looks whether TensorFlow sees it
         return {"uuid": one, "name": "MIG instance", "memory_bytes": 0}
-    found = gpus[one:][:1] if isinstance(one, int) else [gpu for gpu in gpus if gpu["uuid"].startswith(one)]
-    return found[0] if len(found) == 1 else None
-
-
-def _shown(gpus: Sequence[Gpu]) -> str:
-    return "; ".join(f"{gpu['uuid']} ({gpu['name']})" for gpu in gpus)
+    found = gpus[one:][:1] if isinstance(one, int) else [gpu for gpu in gpus if one and gpu["uuid"].startswith(one)]
+    if len(found) != 1:
+        there = "; ".join(f"{gpu['uuid']} ({gpu['name']})" for gpu in gpus) or "none"
+        raise InvalidConfig(f"{where}: {one!r} is {'several GPUs' if found else 'not there'}; there are {there}")
+    return found[0]
 
 
 def _device(entry: Entry, gpus: Sequence[Gpu]) -> Device:
-    """Raises `InvalidConfig` for what is not there."""
-    group = []
-    for one in [entry] if isinstance(entry, int | str) else entry:
-        gpu = _find(one, gpus)
-        if gpu is None:
-            raise InvalidConfig(f"pool.devices: {one!r} is not there; there are {_shown(gpus)}")
-        group.append(gpu)
+    group = [_gpu(one, gpus, "pool.devices") for one in ([entry] if isinstance(entry, int | str) else entry)]
     uuids = tuple(gpu["uuid"] for gpu in group)
     indices = tuple(gpus.index(gpu) for gpu in group if gpu in gpus)
     label = f"gpu:{'+'.join(map(str, indices))} ({', '.join(f'{uuid[:12]}…' for uuid in uuids)})"
