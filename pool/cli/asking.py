@@ -5,25 +5,16 @@ import select
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 import click
 
+import pool
 from pool.cli.screen import as_json, echo_json, endpoint_option
 from pool.errors import PoolError, PoolUnreachable
 
-if TYPE_CHECKING:
-    from pool import Client
-
-__all__ = ["connect", "health", "logs", "stop", "submit", "wait"]
+__all__ = ["health", "logs", "stop", "submit", "wait"]
 
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
-
-
-def connect(endpoint: str | None) -> "Client":
-    from pool import Client
-
-    return Client(endpoint)
 
 
 @click.command()
@@ -58,7 +49,7 @@ def submit(
     \b
     pool submit digits --input pixels=@seven.json
     """
-    with connect(endpoint) as client:
+    with pool.Client(endpoint) as client:
         from pool.cli.values import as_json_values, as_text, read_inputs
         from pool.wire.signatures import Signature, signature_name
 
@@ -76,19 +67,16 @@ def submit(
 
 
 @click.command()
-@click.option("--timeout", type=click.FloatRange(0), default=120.0, show_default=True, metavar="SECONDS")
 @endpoint_option
-def stop(timeout: float, endpoint: str | None) -> None:
+def stop(endpoint: str | None) -> None:
     """Stop the pool, and wait until it has ended.
 
     Running jobs finish first, for [pool] drain_timeout at most. Jobs that wait end in an error.
     """
-    with connect(endpoint) as client:
-        process = os.pidfd_open(pid := client.status()["pool"]["pid"])
+    with pool.Client(endpoint) as client:
+        process = os.pidfd_open(client.status()["pool"]["pid"])
         client.stop()
-    ended, _, _ = select.select([process], [], [], timeout)
-    if not ended:
-        raise PoolError(f"the pool (pid {pid}) still finishes jobs after {timeout:g} s; `pool status` shows them")
+    select.select([process], [], [])
 
 
 @click.command()
@@ -100,7 +88,7 @@ def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
     until = time.monotonic() + timeout
     while True:
         try:
-            with connect(endpoint) as client:
+            with pool.Client(endpoint) as client:
                 client.wait_ready(max(0.0, until - time.monotonic()), model)
                 click.echo(readiness(client))
                 return
@@ -114,14 +102,14 @@ def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
 @endpoint_option
 def health(endpoint: str | None) -> None:
     """Say in one line whether the pool serves. Exit status 0 only if each model is READY in a slot."""
-    with connect(endpoint) as client:
+    with pool.Client(endpoint) as client:
         line = readiness(client)
         if not client.is_ready():
             raise PoolError(f"not ready: {line}")
         click.echo(line)
 
 
-def readiness(client: "Client") -> str:
+def readiness(client: "pool.Client") -> str:
     record = client.status()
     slots = [slot["state"] == "READY" for slot in record["slots"]]
     models = [model["state"] == "READY" for model in record["models"]]
@@ -135,7 +123,7 @@ def readiness(client: "Client") -> str:
 @endpoint_option
 def logs(follow: bool, lines: int | None, endpoint: str | None) -> None:
     """Print the pool's log: the last thousand lines of it are kept."""
-    with connect(endpoint) as client:
+    with pool.Client(endpoint) as client:
         since, kept = 0, deque[str](maxlen=lines)
         while True:
             answer = client.logs(since)

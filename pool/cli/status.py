@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
 
-from pool.cli.asking import connect
+import pool
 from pool.cli.screen import as_json, console, echo_json, endpoint_option, printable, span, table
 from pool.wire.signatures import Signature
 
@@ -34,7 +34,7 @@ def status(watch: bool, as_json: bool, endpoint: str | None) -> None:
     on = console()
     is_live = watch and not as_json and on.is_terminal
     live = Live(console=on, screen=True, auto_refresh=False) if is_live else nullcontext()
-    with connect(endpoint) as client, live as screen:
+    with pool.Client(endpoint) as client, live as screen:
         while True:
             record = client.status()
             if as_json:
@@ -49,9 +49,9 @@ def status(watch: bool, as_json: bool, endpoint: str | None) -> None:
 
 
 def drawn(record: Record) -> Group:
-    pool, queue = record["pool"], record["queue"]
-    head = Text.assemble("pool ", state(pool), f", up {span(pool['uptime_s'])}, pid {pool['pid']}")
-    head.append(f", release {pool['release']}\n{printable(pool['endpoint'])}\njobs: {queue['jobs']:,} of ")
+    about, queue = record["pool"], record["queue"]
+    head = Text.assemble("pool ", state(about), f", up {span(about['uptime_s'])}, pid {about['pid']}")
+    head.append(f", release {about['release']}\n{printable(about['endpoint'])}\njobs: {queue['jobs']:,} of ")
     head.append(f"{queue['max_jobs']:,}, {decimal(queue['bytes'])} of {decimal(queue['max_bytes'])}; ")
     head.append(f"clients: {record['clients']}\n")
     slots = [
@@ -101,7 +101,7 @@ def troubles(record: Record) -> Iterator[str]:
 @endpoint_option
 def models(as_json: bool, endpoint: str | None) -> None:
     """Show each model with its signatures, and what these take and give."""
-    with connect(endpoint) as client:
+    with pool.Client(endpoint) as client:
         records = client.models()
     if as_json:
         echo_json(records)

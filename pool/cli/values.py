@@ -82,9 +82,9 @@ def dtype(array: Any) -> str:
     return "string" if array.dtype == object else str(array.dtype)
 
 
-def quoted(element: object) -> str:
-    text = element.decode(errors="backslashreplace") if isinstance(element, bytes) else str(element)
-    return json.dumps(printable(text if len(text) <= 200 else f"{text[:200]}…"), ensure_ascii=False)
+def quoted(element: bytes) -> str:
+    text = element.decode(errors="backslashreplace")
+    return repr(text if len(text) <= 200 else f"{text[:200]}…")
 
 
 def as_json_values(outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,100 @@
-"""A TOML file comes in, a frozen `Config` with every key goes out, or `InvalidConfig` with all mistakes at once."""
+"""A TOML file comes in, a frozen `Config` with every key goes out, or `InvalidConfig` with all mistakes at once.
 
-from pool.config.reading import explain, load, parse
-from pool.config.sections import Config
+Of each mistake it says where it is, what is wrong, and what would be right.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from pool.config.sections import SECTIONS, Config
+from pool.errors import InvalidConfig
 
 __all__ = ["Config", "explain", "load", "parse"]
+
+STATEMENT = re.compile(r"\s*(\[{0,2})\s*([A-Za-z_][\w.-]*)\s*[\]=]", re.ASCII)  # a header, or a key before its value
+KEYS = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
+
+KeyPath = tuple[str | int, ...]
+
+
+def load(path: Path | None) -> Config:
+    """The configuration in a file; None: the demo model on all devices. Raises `InvalidConfig`."""
+    if path is None:
+        return parse({}, "", Path())
+    if not path.is_file():  # a pipe would be waited for
+        raise InvalidConfig(f"{path}: is not a file; write the path of a file such as config.toml")
+    try:
+        text = path.read_text("utf-8-sig")
+        data = tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{path}: cannot be read as TOML: {error}") from None
+    return parse(data, str(path), path.absolute().parent, text)
+
+
+def parse(data: Mapping[str, Any], where: str, base: Path, text: str = "") -> Config:
+    """The configuration in a mapping with the file's keys. `where` and the lines of `text` begin each mistake."""
+    try:
+        return Config.model_validate(data, context={"base": base, "names": []})
+    except ValidationError as error:
+        mistakes = [(each["loc"], _mistake(each)) for each in error.errors(include_url=False)]
+    lines = _lines(text)
+    told = []
+    for key, what in mistakes:
+        name = "".join(f"[{part}]" if isinstance(part, int) else f".{ascii(part)[1:-1]}" for part in key)
+        line = max(lines.get(key[:length], 0) for length in range(len(key) + 1))  # of it, or of the table around it
+        told.append((line, f"{where}:{line}: {name[1:]}: {what}"))
+    raise InvalidConfig("\n".join(text for _, text in sorted(told)))
+
+
+def explain(key: str) -> str:
+    """What the schema says of a key, such as "model.max_batch". Raises `InvalidConfig` for an unknown one."""
+    if key not in KEYS:
+        raise InvalidConfig(f"{key!r} is unknown; {_instead(key, KEYS)}")
+    section, name = key.split(".")
+    field = SECTIONS[section].model_fields[name]
+    default = "is required" if field.is_required() else f"= {json.dumps(field.default)}"
+    return f"{key} {default}\n{field.description}"
+
+
+def _mistake(details: ErrorDetails) -> str:
+    loc, kind = details["loc"], details["type"]
+    section, name = str(loc[0]), str(loc[-1])
+    if kind == "value_error":
+        return str(details["ctx"]["error"])
+    if kind == "missing":
+        return f"is missing: {SECTIONS[section].model_fields[name].description}"
+    if kind == "extra_forbidden":
+        return f"is unknown; {_instead(name, [*SECTIONS] if len(loc) == 1 else [*SECTIONS[section].model_fields])}"
+    if kind == "model_type" or len(loc) == 1:
+        return f"is no section; write {'[[model]]' if section == 'model' else f'[{section}]'} above its keys"
+    return f"{details['input']!r:.80} does not fit: {details['msg']}"
+
+
+def _instead(name: str, known: list[str]) -> str:
+    if name in ("visible_device_list", "gpu_options"):
+        return "a worker sees only its own GPUs: set pool.devices"
+    near = difflib.get_close_matches(name, known, n=1) or [key for key in KEYS if key.endswith(f".{name}")]
+    return f"did you mean {near[0]}?" if near else f"write one of {', '.join(known)}"
+
+
+def _lines(text: str) -> dict[KeyPath, int]:
+    """Where each bare key stands, which `tomllib` does not tell; of an inline table that is its first line."""
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    models = -1
+    for number, line in enumerate(text.split("\n"), start=1):
+        if match := STATEMENT.match(line):
+            models += match[1] == "[["
+            keys: KeyPath = (*match[2].split("."), models) if match[1] == "[[" else tuple(match[2].split("."))
+            table, keys = (keys, keys) if match[1] else (table, (*table, *keys))
+            for length in range(1, len(keys) + 1):
+                lines.setdefault(keys[:length], number)
+    return lines

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,41 +58,43 @@ def test_without_a_pool_a_command_says_so(tmp_path: Path, command: str) -> None:
     assert len(pool(f"ipc://{tmp_path}/pool.sock", command, status=1).splitlines()) == 1
 
 
-def started(running: RunningPool, terminal: int, *argv: str) -> subprocess.Popen[bytes]:
+def on_terminal(running: RunningPool, *argv: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A command, and the other end of its terminal."""
+    screen, terminal = pty.openpty()
     environ = {**os.environ, "POOL_ENDPOINT": running.endpoint, "TERM": "xterm"}
     command = [sys.executable, "-m", "pool", *argv]
-    return subprocess.Popen(command, env=environ, stdin=terminal, stdout=terminal, stderr=terminal)
+    process = subprocess.Popen(command, env=environ, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    return process, screen
 
 
-def read_until(fd: int, text: bytes) -> bytes:
+def shown(screen: int, until: bytes = b"no such text") -> bytes:
+    """What a terminal shows until there is a text in it, or the command has ended."""
     seen = b""
-    while text not in seen:
-        seen += os.read(fd, 65536)
+    with suppress(OSError):
+        while until not in seen:
+            seen += os.read(screen, 65536)
     return seen
 
 
 def test_logs_are_followed_until_ctrl_c(stub_pool: RunningPool) -> None:
-    screen, terminal = pty.openpty()
-    process = started(stub_pool, terminal, "logs", "--follow")
-    assert b"SIGKILL" not in read_until(screen, b"ready: 2 of 2")
+    process, screen = on_terminal(stub_pool, "logs", "--follow")
+    assert b"SIGKILL" not in shown(screen, b"ready: 2 of 2")
     os.kill(stub_pool.workers()[0], signal.SIGKILL)
-    read_until(screen, b"SIGKILL")
+    assert b"SIGKILL" in shown(screen, b"SIGKILL")
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    os.write(terminal, b"end")
-    assert b"Traceback" not in read_until(screen, b"end")
+    assert b"Traceback" not in shown(screen)
+    assert process.wait() == 130
 
 
 def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(stub_pool: RunningPool) -> None:
-    screen, terminal = pty.openpty()
-    before = termios.tcgetattr(terminal)
-    process = started(stub_pool, terminal, "status", "--watch")
-    assert b"\x1b[?1049h" in read_until(screen, b"ipc://")  # the alternate screen
+    process, screen = on_terminal(stub_pool, "status", "--watch")
+    before = termios.tcgetattr(screen)
+    assert b"\x1b[?1049h" in shown(screen, b"ipc://")  # the alternate screen
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    os.write(terminal, b"end")
-    left = read_until(screen, b"end")
+    left = shown(screen)
     assert b"\x1b[?1049l" in left
     assert b"\x1b[?25h" in left  # the cursor is seen again
     assert b"Traceback" not in left
-    assert termios.tcgetattr(terminal) == before
+    assert process.wait() == 130
+    assert termios.tcgetattr(screen) == before

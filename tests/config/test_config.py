@@ -1,8 +1,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -174,9 +172,3 @@ def test_each_key_is_explained() -> None:
             assert re.fullmatch(r"\S+ (= .+|is required)\n\S.+\.", explain(f"{section}.{name}"))
     with pytest.raises(InvalidConfig, match=r"did you mean model\.max_batch\?"):
         explain("model.max_bach")
-
-
-def test_the_endpoint_needs_no_more_than_the_standard_library() -> None:
-    code = "import sys; import pool.endpoint; print(*{name.partition('.')[0] for name in sys.modules})"
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert not {"pydantic", "numpy", "zmq", "msgpack"} & set(run.stdout.split())
