@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "show_page", "start", "systemd"]
 
-CONFIG = Path("config.toml")
 DEMO = Path(__file__).parents[2] / "workers" / "demo"
 
 
@@ -27,8 +26,8 @@ def read_config(given: Path | None) -> tuple[str | None, "Config"]:
     """The absolute path of the configuration, None for the demo model's, and the configuration."""
     from pool.config import load
 
-    path = given or (CONFIG if CONFIG.is_file() else None)
-    return str(path.absolute()) if path else None, load(path)
+    path = given or Path("config.toml")
+    return (str(path.absolute()), load(path)) if given or path.is_file() else (None, load(None))
 
 
 @click.command()

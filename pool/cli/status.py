@@ -112,12 +112,11 @@ def models(as_json: bool, endpoint: str | None) -> None:
         lines += [f"{traits}, slots: {', '.join(map(str, record['slots'])) or 'none yet'}"]
         lines += [f"{name} cannot be served: {why}" for name, why in record["left_out"].items()]
         lines += [*record["notes"], *filter(None, [record["why"]])]
-        rows = []
-        for name, each in record["signatures"].items():
-            signature = Signature.from_record(each)
-            rows += [
-                (name, "in", key, f"{info}{', has a default' if key in signature.defaults else ''}")
-                for key, info in signature.inputs.items()
-            ]
-            rows += [(name, "out", key, str(info)) for key, info in signature.outputs.items()]
+        signatures = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
+        rows = [
+            (name, way, key, f"{info}{', has a default' if way == 'in' and key in each.defaults else ''}")
+            for name, each in signatures.items()
+            for way, infos in (("in", each.inputs), ("out", each.outputs))
+            for key, info in infos.items()
+        ]
         console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR"), rows), "", sep="\n")

@@ -26,10 +26,9 @@ def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: Bi
     """By input name. A value of one rank less than its input is a batch of one. Raises `click.UsageError`."""
     values: dict[str, Any] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        only = next(iter(infos)) if len(infos) == 1 else ""
-        if only and name not in infos and (not equals or infos[only].dtype == "string"):  # the name may be left out
-            name, value = only, text
+        name, _, value = text.partition("=")
+        if name not in infos and len(infos) == 1:  # the name may be left out
+            name, value = next(iter(infos)), text
         if name not in infos:
             raise click.UsageError(f"--input {text:.60}: no input {name!r:.40}; {choice(name, infos)}")
         info = infos[name]

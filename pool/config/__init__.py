@@ -7,9 +7,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -17,7 +15,7 @@ from pydantic_core import ErrorDetails
 from pool.config.sections import SECTIONS, Config
 from pool.errors import InvalidConfig
 
-__all__ = ["Config", "explain", "load", "parse"]
+__all__ = ["Config", "explain", "load"]
 
 STATEMENT = re.compile(r"\s*(\[{0,2})\s*([A-Za-z_][\w.-]*)\s*[\]=]", re.ASCII)  # a header, or a key before its value
 KEYS = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
@@ -27,22 +25,15 @@ KeyPath = tuple[str | int, ...]
 
 def load(path: Path | None) -> Config:
     """The configuration in a file; None: the demo model on all devices. Raises `InvalidConfig`."""
-    if path is None:
-        return parse({}, "", Path())
-    if not path.is_file():  # a pipe would be waited for
+    if path is not None and not path.is_file():  # a pipe would be waited for
         raise InvalidConfig(f"{path}: is not a file; write the path of a file such as config.toml")
     try:
-        text = path.read_text("utf-8-sig")
+        text = path.read_text("utf-8-sig") if path else ""
         data = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: cannot be read as TOML: {error}") from None
-    return parse(data, str(path), path.absolute().parent, text)
-
-
-def parse(data: Mapping[str, Any], where: str, base: Path, text: str = "") -> Config:
-    """The configuration in a mapping with the file's keys. `where` and the lines of `text` begin each mistake."""
     try:
-        return Config.model_validate(data, context={"base": base, "names": []})
+        return Config.model_validate(data, context={"base": path.absolute().parent if path else "/", "names": []})
     except ValidationError as error:
         mistakes = [(each["loc"], _mistake(each)) for each in error.errors(include_url=False)]
     lines = _lines(text)
@@ -50,7 +41,7 @@ def parse(data: Mapping[str, Any], where: str, base: Path, text: str = "") -> Co
     for key, what in mistakes:
         name = "".join(f"[{part}]" if isinstance(part, int) else f".{ascii(part)[1:-1]}" for part in key)
         line = max(lines.get(key[:length], 0) for length in range(len(key) + 1))  # of it, or of the table around it
-        told.append((line, f"{where}:{line}: {name[1:]}: {what}"))
+        told.append((line, f"{path}:{line}: {name[1:]}: {what}"))
     raise InvalidConfig("\n".join(text for _, text in sorted(told)))
 
 

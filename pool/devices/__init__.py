@@ -99,14 +99,14 @@ def _listed(environ: Mapping[str, str]) -> tuple[list[Gpu], str]:
     nowhere, argv = subprocess.DEVNULL, [sys.executable, "-P", "-m", "pool.devices.nvml"]
     child = subprocess.Popen(argv, env=dict(environ), stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere)
     try:
-        said = [json.loads(line) for line in child.communicate(timeout=NVML_S)[0].splitlines()]
+        said = child.communicate(timeout=NVML_S)[0]
     except subprocess.TimeoutExpired:
         child.kill()
         child.stdout.close()  # type: ignore[union-attr]
         threading.Thread(target=child.wait, daemon=True).start()  # the driver may hold its end up for ever
         return [], f"NVML did not answer within {NVML_S:g} s: the driver hangs, as `nvidia-smi` may show"
-    gpus, troubles = [each for each in said if "uuid" in each], [each["trouble"] for each in said if "trouble" in each]
-    return gpus, "; ".join(troubles) or ("" if gpus else f"NVML lists no GPU (status {child.returncode})")
+    gpus, trouble = json.loads(said or '[[], ""]')
+    return gpus, trouble or ("" if gpus else f"NVML lists no GPU (status {child.returncode})")
 
 
 def _gpu(one: int | str, gpus: Sequence[Gpu], where: str) -> Gpu:

@@ -13,7 +13,8 @@ __all__ = ["Notifier", "unit"]
 # The start has no time-out, since [health] bounds it; status 2 is a refused configuration. XLA and the CUDA driver
 # compile kernels into memory, so MemoryDenyWriteExecute is not set.
 SERVICE = """\
-# Write this to {folder}/pool.service, then run: {systemctl} enable --now pool.service
+# Of a user: write this to ~/.config/systemd/user/pool.service, and run `systemctl --user enable --now pool`.
+# Of the machine: write it to /etc/systemd/system/pool.service, and run `systemctl enable --now pool`.
 [Unit]
 Description=TensorFlow worker pool
 StartLimitIntervalSec=300
@@ -35,7 +36,7 @@ UMask=0077
 NoNewPrivileges=yes
 {system}
 [Install]
-WantedBy={target}"""
+WantedBy=default.target"""
 # A user's manager lacks the privileges for these. Without a cache each start on a new GPU takes minutes. PrivateDevices
 # is not set, since it would hide the GPUs.
 SYSTEM = """\
@@ -63,13 +64,8 @@ def unit(python: str, config: str | None, drain_s: float, user: str | None, grou
                 f"{text!r} cannot stand in a systemd unit; rename it to letters, digits and any of _-+.@"
             )
     command = f"{python} -P -m pool start" + (f" --config {config}" if config else "")
-    stop_s = int(drain_s) + 15  # for the workers' ends after the drain
-    if user is None:
-        where = {"folder": "~/.config/systemd/user", "systemctl": "systemctl --user", "target": "default.target"}
-        return SERVICE.format(command=command, stop_s=stop_s, system="", **where)
-    system = SYSTEM.format(user=user, group=group or "", mode="0711" if group else "0700")
-    where = {"folder": "/etc/systemd/system", "systemctl": "systemctl", "target": "multi-user.target"}
-    return SERVICE.format(command=command, stop_s=stop_s, system=system, **where)
+    system = SYSTEM.format(user=user, group=group or "", mode="0711" if group else "0700") if user else ""
+    return SERVICE.format(command=command, stop_s=int(drain_s) + 15, system=system)  # 15 s for the workers' ends
 
 
 class Notifier:

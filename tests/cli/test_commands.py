@@ -235,7 +235,7 @@ def test_arrays_come_from_npy(shell: Shell, client: FakeClient, tmp_path: Path) 
             "pixels=seven",
             "'seven': Expecting value: line 1 column 1 (char 0); write float32 [?, 64] as JSON",
         ),
-        ("pixel=[1]", "no input 'pixel'; did you mean 'pixels'?"),
+        ("pixel=[1]", "--input pixels: 'pixel=[1]': Expecting value"),
         ("@none.npy", "No such file or directory: 'none.npy'"),
         ("@pickled.npy", "allow_pickle=False"),
         ("[[1], [1, 2]]", "inhomogeneous"),
