@@ -36,9 +36,8 @@ def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: Bi
             read = read_value(value, info.dtype == "string", stdin)
             is_row = info.shape is not None and np.ndim(read) == len(info.shape) - 1 and info.shape[0] in (-1, 1)
         except (ValueError, OSError, EOFError, RecursionError) as error:
-            raise click.UsageError(
-                f"--input {name}: {value[:40]!r}: {error}; write {info} as JSON, @FILE or -"
-            ) from None
+            told = f"--input {name}: {value[:40]!r}: {error}; write {info} as JSON, @FILE or -"
+            raise click.UsageError(told) from None
         batch = read[np.newaxis] if isinstance(read, np.ndarray) else [read]  # a list's numbers take the input's dtype
         values[name] = batch if is_row else read
     return values
@@ -65,14 +64,8 @@ def string_or_json(text: str) -> Any:
 def as_text(name: str, array: Any) -> str:
     """`name dtype [shape]: value`, or the value below it where it takes lines. Long arrays are shortened."""
     width = max(40, shutil.get_terminal_size().columns - 2)
-    options: Any = {
-        "precision": 6,
-        "threshold": 100,
-        "edgeitems": 4,
-        "separator": ", ",
-        "formatter": {"object": quoted},
-    }
-    value = np.array2string(array, width, prefix="  ", **options)
+    style: Any = {"precision": 6, "threshold": 100, "separator": ", ", "formatter": {"object": quoted}}
+    value = np.array2string(array, width, prefix="  ", **style)
     gap = "\n  " if "\n" in value else " "
     return f"{printable(name)} {dtype(array)} {list(array.shape)}:{gap}{value}"
 

@@ -22,15 +22,13 @@ STATUS: dict[str, Any] = json.loads(
     """{
     "pool": {"pid": 4321, "release": "0.2.0", "endpoint": "ipc:///x/pool.sock", "state": "DEGRADED", "uptime_s": 300},
     "slots": [
-        {"slot": 0, "device": "gpu:0 (GPU-12345678…)", "uuids": ["GPU-12345678"], "pid": 4400, "state": "READY",
-         "for_s": 240, "models": ["digits", "guesslang"], "failed": {}, "phase": "serve", "jobs": 4, "restarts": 0,
-         "doing": "runs 4 of digits for 0.1 s", "why": ""},
-        {"slot": 1, "device": "gpu:1 (GPU-87654321…)", "uuids": ["GPU-87654321"], "pid": null, "state": "FATAL",
-         "for_s": 9, "models": [], "failed": {"broken": "no such file \\u001b[31m"}, "phase": "", "jobs": 0,
-         "restarts": 5, "doing": "", "why": "6 deaths within 60 s, the last one by SIGKILL (out of memory?)"}],
+        {"slot": 0, "device": "gpu:0 (GPU-12345678…)", "pid": 4400, "state": "READY", "for_s": 240, "failed": {},
+         "models": ["digits", "guesslang"], "doing": "runs 4 of digits for 0.1 s", "why": ""},
+        {"slot": 1, "device": "gpu:1 (GPU-87654321…)", "pid": null, "state": "FATAL", "for_s": 9, "doing": "",
+         "models": [], "failed": {"broken": "no such file \\u001b[31m"}, "why": "6 deaths, the last one by SIGKILL"}],
     "models": [
-        {"name": "digits", "state": "READY", "why": "", "waiting": 12, "running": 4, "done": 1234567, "failed": 2,
-         "errors": {"ModelFailed": 2}, "rate": 5123.4, "p50_s": 0.0008, "p99_s": 1.5, "slots": [0]}],
+        {"name": "digits", "state": "READY", "waiting": 12, "running": 4, "done": 1234567, "failed": 2,
+         "errors": {"ModelFailed": 2}, "rate": 5123.4, "p50_s": 0.0008, "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
     "clients": 1, "deaths": ["slot 1: SIGKILL"]
     }"""
@@ -176,7 +174,7 @@ def test_status_on_80_columns(shell: Shell) -> None:
     assert "jobs: 16 of 10,000, 3.1 MB of 2.1 GB; clients: 1" in shell.out
     assert ["digits", "READY", "12", "4", "1,234,567", "2", "5,123", "0.8", "ms", "1.5", "s"] in lines(shell.out)
     told = " ".join(shell.out.split())
-    assert "Slot 1 is FATAL: 6 deaths within 60 s, the last one by SIGKILL (out of memory?)" in told
+    assert "Slot 1 is FATAL: 6 deaths, the last one by SIGKILL" in told
     assert "Slot 1 cannot load broken: no such file \\x1b[31m" in told
     assert "Jobs of digits failed: 2 ModelFailed" in told
     assert json.loads(shell("status", "--json")) == STATUS
@@ -278,10 +276,9 @@ def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
 
 def test_check_has_the_mistakes_of_a_configuration(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[pool]\nlane = 2\n[queue]\nmax_jobs = 0\n")
-    shell("check", "--config", "bad.toml", status=2)
-    assert shell.err.startswith("pool: bad.toml:2: ")
-    assert "did you mean lanes?" in shell.err
-    assert len(shell.err.splitlines()) == 2
+    first, second = shell("check", "--config", "bad.toml", status=2).splitlines()
+    assert first == "pool: bad.toml:2: pool.lane: is unknown; did you mean lanes?"
+    assert second.startswith("bad.toml:4: queue.max_jobs: 0 does not fit")
     assert shell("check", "--explain", "model.max_batch").startswith("model.max_batch = 32\n")
 
 
@@ -306,5 +303,5 @@ def test_help_shows_a_page(shell: Shell) -> None:
 
 
 def test_systemd_prints_a_unit_of_the_user_or_of_the_machine(shell: Shell) -> None:
-    assert "systemctl --user enable --now pool.service" in shell("systemd")
+    assert "User=" not in shell("systemd")
     assert "\nUser=nobody\n" in shell("systemd", "--as", "nobody")
