@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -50,44 +51,6 @@ class Result(dict[str, Any]):
     device, slot = "cpu:0", 0
 
 
-class FakeClient:
-    """Says what `STATUS` and `MODEL` say, and keeps what it was asked to do."""
-
-    def __init__(self) -> None:
-        self.record = STATUS
-        self.result = Result(label=np.array([7]))
-        self.log = [(number, f"line {number}") for number in range(1, 451)]
-        self.jobs: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-        self.error: BaseException | None = None
-
-    def __enter__(self) -> "FakeClient":
-        if self.error:
-            raise self.error
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def status(self) -> dict[str, Any]:
-        return self.record
-
-    def models(self) -> list[dict[str, Any]]:
-        return [MODEL]
-
-    def model(self, _: str) -> dict[str, Any]:
-        return MODEL
-
-    def is_ready(self) -> bool:
-        return all(model["state"] == "READY" for model in self.record["models"])
-
-    def run(self, model: str, inputs: dict[str, Any], **options: Any) -> Result:
-        self.jobs.append((model, inputs, options))
-        return self.result
-
-    def logs(self, since: int) -> dict[str, Any]:
-        lines = [line for line in self.log if line[0] > since][:200]
-        return {"lines": lines, "next": lines[-1][0] if lines else since}
-
-
 class Shell:
     """Runs a command line. `out` and `err` are what the last one printed."""
 
@@ -116,8 +79,15 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
-    fake = FakeClient()
+def client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Says what `STATUS` and `MODEL` say, and keeps what it was asked to do."""
+    fake = create_autospec(pool.Client, instance=True)
+    fake.__enter__.return_value = fake
+    fake.status.return_value, fake.is_ready.return_value = STATUS, True
+    fake.models.return_value, fake.model.return_value = [MODEL], MODEL
+    fake.run.return_value = Result(label=np.array([7]))
+    kept = [(number, f"line {number}") for number in range(1, 451)]
+    fake.logs.side_effect = lambda since: {"lines": kept[since : since + 200], "next": min(450, since + 200)}
     monkeypatch.setattr(pool, "Client", lambda _: fake, raising=False)
     return fake
 
@@ -149,8 +119,8 @@ def test_the_command_imports_nothing_heavy() -> None:
         (ModuleNotFoundError("No module 'x'"), 1, "pool: No module 'x'; pip install 'tf-worker-pool[worker]'\n"),
     ],
 )
-def test_a_failure_is_a_line(shell: Shell, client: FakeClient, error: BaseException, status: int, told: str) -> None:
-    client.error = error
+def test_a_failure_is_a_line(shell: Shell, client: Any, error: BaseException, status: int, told: str) -> None:
+    client.__enter__.side_effect = error
     assert shell("health", status=status) == told
     assert shell.out == ""
 
@@ -193,10 +163,10 @@ def test_numbers_have_units() -> None:
     assert {seconds: span(seconds) for seconds in durations} == durations
 
 
-def test_submit_makes_a_row_a_batch_of_one(shell: Shell, client: FakeClient) -> None:
+def test_submit_makes_a_row_a_batch_of_one(shell: Shell, client: Any) -> None:
     shell("submit", "digits", "--input", "pixels=[1, 2]", "--timeout", "5", "--output", "label")
     options = {"signature": "serving_default", "outputs": ("label",), "timeout": 5.0}
-    assert client.jobs == [("digits", {"pixels": [[1, 2]]}, options)]
+    client.run.assert_called_once_with("digits", {"pixels": [[1, 2]]}, **options)
     assert shell.out == "label int64 [1]: [7]\n"
 
 
@@ -212,27 +182,24 @@ def test_submit_makes_a_row_a_batch_of_one(shell: Shell, client: FakeClient) -> 
         ("content=@some.json", ["x"]),
     ],
 )
-def test_texts(shell: Shell, client: FakeClient, tmp_path: Path, text: str, value: list[Any]) -> None:
+def test_texts(shell: Shell, client: Any, tmp_path: Path, text: str, value: list[Any]) -> None:
     (tmp_path / "some.txt").write_bytes(b"in a file")
     (tmp_path / "some.json").write_text('["x"]')
     shell("submit", "digits", "--signature", "text", "--input", text, stdin=b"piped")
-    assert client.jobs[0][1] == {"content": value}
+    assert client.run.call_args.args == ("digits", {"content": value})
 
 
-def test_arrays_come_from_npy(shell: Shell, client: FakeClient, tmp_path: Path) -> None:
+def test_arrays_come_from_npy(shell: Shell, client: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "row.npy", np.ones(64, np.float32))
     for value in ("@row.npy", "-"):
         shell("submit", "digits", "--input", value, stdin=(tmp_path / "row.npy").read_bytes())
-        assert client.jobs[-1][1]["pixels"].shape == (1, 64)
+        assert client.run.call_args.args[1]["pixels"].shape == (1, 64)
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            "pixels=seven",
-            "'seven': Expecting value: line 1 column 1 (char 0); write float32 [?, 64] as JSON",
-        ),
+        ("pixels=seven", "'seven': Expecting value: line 1 column 1 (char 0); write float32 [?, 64] as JSON"),
         ("pixel=[1]", "--input pixels: 'pixel=[1]': Expecting value"),
         ("@none.npy", "No such file or directory: 'none.npy'"),
         ("@pickled.npy", "allow_pickle=False"),
@@ -245,8 +212,8 @@ def test_a_value_that_cannot_be_is_a_usage_error(shell: Shell, text: str, told: 
     assert told in shell("submit", "digits", "--input", text, status=2)
 
 
-def test_outputs_of_all_kinds_as_json(shell: Shell, client: FakeClient) -> None:
-    client.result = Result(
+def test_outputs_of_all_kinds_as_json(shell: Shell, client: Any) -> None:
+    client.run.return_value = Result(
         floats=np.array([[0.5, np.nan]], np.float32), texts=np.array([b"a", b"\xff"], object), flag=np.array(True)
     )
     answer = json.loads(shell("submit", "digits", "--input", "[1]", "--json"))
@@ -256,8 +223,8 @@ def test_outputs_of_all_kinds_as_json(shell: Shell, client: FakeClient) -> None:
     assert answer["device"] == "cpu:0"
 
 
-def test_a_long_output_is_shortened(shell: Shell, client: FakeClient) -> None:
-    client.result = Result(rows=np.zeros((100, 100), np.float32), text=np.array([b"\x1b[31m"], object))
+def test_a_long_output_is_shortened(shell: Shell, client: Any) -> None:
+    client.run.return_value = Result(rows=np.zeros((100, 100), np.float32), text=np.array([b"\x1b[31m"], object))
     shell("submit", "digits", "--input", "[1]")
     assert shell.out.startswith("rows float32 [100, 100]:\n  [[0., 0.")
     assert shell.out.endswith("text string [1]: ['\\x1b[31m']\n")
@@ -288,10 +255,10 @@ def test_logs_are_all_that_is_kept_or_the_last(shell: Shell) -> None:
     assert shell("logs", "-n", "2") == "line 449\nline 450\n"
 
 
-def test_health(shell: Shell, client: FakeClient) -> None:
+def test_health(shell: Shell, client: Any) -> None:
     assert shell("health") == "DEGRADED: 1 of 2 slots ready, 1 of 1 models served\n"
-    client.record = STATUS | {"models": [STATUS["models"][0] | {"state": "FAILED"}]}
-    assert shell("health", status=1).startswith("pool: not ready: DEGRADED: 1 of 2 slots ready, 0 of 1 models")
+    client.is_ready.return_value = False
+    assert shell("health", status=1).startswith("pool: not ready: DEGRADED: 1 of 2 slots ready")
 
 
 def test_help_shows_a_page(shell: Shell) -> None:

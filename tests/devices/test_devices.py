@@ -1,13 +1,12 @@
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pool.devices import Device, command, cpu_share, environment, named, slots
+from pool.devices import Device, cpu_share, environment, named, slots
 from pool.errors import InvalidConfig
 
 ROOT = Path(__file__).parents[2]
@@ -145,10 +144,5 @@ def test_the_users_own_budgets_win() -> None:
     environ = environment(Device("cpu"), {"OMP_NUM_THREADS": "7"}, {"log_device_placement": True}, 3)
     expected = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "3", "TF_CPP_MIN_LOG_LEVEL": "0"}
     assert environ | expected == environ
-
-
-def test_the_command_and_the_share() -> None:
-    assert command(3, 4, 5) == [sys.executable, "-P", "-m", "workers", "3", "4", "5"]
-    cores = len(os.sched_getaffinity(0))
-    assert cpu_share([Device("cpu")]) == cpu_share([Device("gpu"), Device("cpu")]) == cores
+    assert cpu_share([Device("cpu")]) == cpu_share([Device("gpu"), Device("cpu")]) == len(os.sched_getaffinity(0))
     assert cpu_share([Device("cpu")] * 1000) == 1
