@@ -4,7 +4,6 @@ import os
 import select
 import sys
 import time
-from collections import deque
 
 import click
 
@@ -119,20 +118,16 @@ def readiness(client: "pool.Client") -> str:
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with each new line, until Ctrl-C.")
-@click.option("-n", "--lines", type=click.IntRange(0), metavar="N", help="Only the last N lines of those kept.")
 @endpoint_option
-def logs(follow: bool, lines: int | None, endpoint: str | None) -> None:
+def logs(follow: bool, endpoint: str | None) -> None:
     """Print the pool's log: the last thousand lines of it are kept."""
     with pool.Client(endpoint) as client:
-        since, kept = 0, deque[str](maxlen=lines)
+        since = 0
         while True:
             answer = client.logs(since)
             since = answer["next"]
-            kept.extend(f"{text}\n" for _, text in answer["lines"])
-            if answer["lines"]:  # there may be more
-                continue
-            click.echo("".join(kept), nl=False)
-            if not follow:
-                return
-            kept = deque()
-            time.sleep(LOOKED_AT_S)
+            click.echo("".join(f"{text}\n" for _, text in answer["lines"]), nl=False)
+            if not answer["lines"]:
+                if not follow:
+                    return
+                time.sleep(LOOKED_AT_S)

@@ -250,9 +250,8 @@ def test_check_has_the_mistakes_of_a_configuration(shell: Shell, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("client")
-def test_logs_are_all_that_is_kept_or_the_last(shell: Shell) -> None:
+def test_logs_are_all_that_is_kept(shell: Shell) -> None:
     assert shell("logs").splitlines() == [f"line {number}" for number in range(1, 451)]
-    assert shell("logs", "-n", "2") == "line 449\nline 450\n"
 
 
 def test_health(shell: Shell, client: Any) -> None:
