@@ -144,7 +144,7 @@ def test_asyncio_s_jobs_go_to_the_next_pool_too(start_pool: StartPool, tmp_path:
             while (await client.status())["queue"]["jobs"] < 4:
                 await asyncio.sleep(0.01)
             running.kill()
-            with pytest.raises(errors.PoolUnreachable, match="went away|no pool"):
+            with pytest.raises(errors.PoolUnreachable, match=r"went away|no pool"):
                 await client.status()
             while_away = asyncio.create_task(client.submit("gated", row(3)))
             (tmp_path / "gate").touch()
