@@ -83,11 +83,14 @@ class Connection:
     def drop(self, number: int) -> None:
         """From any thread, a finalizer's too: it waits for no lock. Whoever holds it, or comes next, tells the pool."""
         self._dropped.append(number)
-        if self._lock.acquire(blocking=False):
-            try:
+        is_mine = False
+        try:
+            is_mine = self._lock.acquire(blocking=False)
+            if is_mine:
                 with suppress(OSError):
                     self._tell_dropped()
-            finally:
+        finally:
+            if is_mine:
                 self._lock.release()
 
     def _tell_dropped(self) -> None:

@@ -105,14 +105,9 @@ class Driver(Generic[F]):
             return future
 
     def _put(self, made: Job) -> F:
-        try:
-            self._check()
-            future = made.future = self._future(made.number)
-            self._outbox[made.number] = made  # one step: the job is whole, or not there
-        except BaseException:
-            if made.region is not None and made.number not in self._outbox:
-                made.region.give_back()
-            raise
+        self._check()
+        future = made.future = self._future(made.number)
+        self._outbox[made.number] = made
         self._outbox_bytes += len(made.body)
         if made.until < self._next_deadline:
             self._next_deadline = made.until
@@ -124,8 +119,6 @@ class Driver(Generic[F]):
             waiting = self._outbox.pop(number, None)
             if waiting is not None:
                 self._outbox_bytes -= len(waiting.body)
-                if waiting.region is not None:
-                    waiting.region.give_back()
             elif not self.is_over:
                 self._withdrawn.append(number)
                 self._ring()

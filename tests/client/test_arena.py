@@ -21,26 +21,28 @@ def arena() -> Arena:
 @pytest.mark.parametrize("seed", range(10))
 def test_regions_never_overlap_and_all_memory_comes_back(arena: Arena, seed: int) -> None:
     draw = random.Random(seed)
-    used: dict[int, int] = {}  # offset → length
+    used: list[tuple[object, list[tuple[int, int]]]] = []  # what keeps extents in use
     refused = 0
     for _ in range(2000):
         if used and draw.random() < 0.5:
-            offset = draw.choice([*used])
-            arena.give(offset, used.pop(offset))
+            used.pop(draw.randrange(len(used)))
             continue
         region = arena.take(draw.randrange(0, 5000), draw.choice([0, 64, 3000]))
         if region is None:
             refused += 1
             continue
-        for offset, length in ((region.offset, region.length), (region.out_offset, region.room)):
+        extents = [(lease.offset, lease.length) for lease in (region.inputs, region.output)]
+        for offset, length in extents:
             assert offset % 64 == 0
             assert offset + length <= SIZE
-            assert all(offset + length <= other or other + size <= offset for other, size in used.items())
-            if length:
-                used[offset] = length
+            assert all(offset + length <= at or at + size <= offset for _, taken in used for at, size in taken)
+        if region.output.length and draw.random() < 0.5:  # a result's arrays outlive the job
+            used.append((arena.lend(region), extents[1:]))
+        else:
+            used.append((region, extents))
+        del region
     assert refused, "the walk never filled the arena"
-    for offset, length in used.items():
-        arena.give(offset, length)
+    used.clear()
     whole = arena.take(SIZE, 0)
     assert whole is not None
     assert arena.take(64, 0) is None
@@ -48,14 +50,15 @@ def test_regions_never_overlap_and_all_memory_comes_back(arena: Arena, seed: int
 
 def test_inputs_lie_side_by_side_and_rooms_at_the_other_end(arena: Arena) -> None:
     regions = [arena.take(640, 128) for _ in range(3)]
-    assert [region and region.offset for region in regions] == [0, 640, 1280]
-    assert [region and region.out_offset for region in regions] == [SIZE - 128, SIZE - 256, SIZE - 384]
+    assert [region and region.inputs.offset for region in regions] == [0, 640, 1280]
+    assert [region and region.output.offset for region in regions] == [SIZE - 128, SIZE - 256, SIZE - 384]
 
 
 def test_a_region_is_free_when_its_last_array_is_gone(arena: Arena) -> None:
     region = arena.take(0, SIZE)
     assert region is not None
-    owner = arena.lend(region.out_offset, region.room)
+    owner = arena.lend(region)
+    del region
     first, second = np.ndarray((8, 8), np.float32, owner, 0), np.ndarray((4,), np.int64, owner, 512)
     kept = first[2:].reshape(-1).view(np.int32)[3:]  # numpy keeps of such a chain its last array alone
     del owner, first, second

@@ -1,0 +1,206 @@
+"""Ctrl-C and fork at each line of a call: they cost that call alone."""
+
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client, errors
+from support.pools import RunningPool, until
+
+ROUNDS = int(os.environ.get("INTERRUPT_ROUNDS", "1"))
+LARGE = 20_000  # values: through shared memory
+
+
+def x(value: float, rows: int = 1) -> dict[str, Any]:
+    return {"x": np.full((rows, 1), value, np.float32)}
+
+
+def at_line(number: int, call: Callable[[], Any], do: Callable[[], None]) -> bool:
+    """Calls, and does something before the line of the client's code that comes so late. False: there is none.
+
+    The end of a `with` block is no such line: between its last call and `__exit__`, Python lets no signal in.
+    """
+    lines = 0
+    entered: set[tuple[int, int]] = set()
+
+    def in_frame(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if event == "line":
+            place = id(frame), frame.f_lineno
+            if linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+                if place in entered:
+                    return in_frame
+                entered.add(place)
+            lines += 1
+            if lines == number:
+                sys.settrace(None)
+                do()
+        return in_frame
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        path = frame.f_code.co_filename
+        return in_frame if "/pool/client/" in path or "/concurrent/futures/" in path else None
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return lines >= number
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def others(stub_pool: RunningPool, client: Client) -> Iterator[Callable[[], None]]:
+    """Threads of the same client with jobs of their own, none of which may fail."""
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def work(call: Callable[[float], Any]) -> None:
+        value = 1.0
+        while not stop.is_set():
+            try:
+                assert call(value)["y"].item() == 2 * value
+            except BaseException as error:
+                failed.append(error)
+                return
+            value += 1
+            stop.wait(0.001)
+
+    calls = (lambda value: client.run("plain", x(value)), lambda value: client.submit("plain", x(value)).result(10))
+    threads = [threading.Thread(target=work, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+
+    def check() -> None:
+        assert not failed
+
+    yield check
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+CALLS: dict[str, Callable[[Client, float], Any]] = {
+    "run": lambda client, value: client.run("plain", x(value)),
+    "large run": lambda client, value: client.run("plain", x(value, LARGE)),
+    "submit": lambda client, value: client.submit("plain", x(value)).result(10),
+    "large submit": lambda client, value: client.submit("plain", x(value, LARGE)).result(10),
+    "map": lambda client, value: [*client.map("double", {"x": np.full((3, 1), value, np.float32)})],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_ctrl_c_at_each_line(client: Client, others: Callable[[], None], name: str) -> None:
+    call = CALLS[name]
+    for _ in range(ROUNDS):
+        call(client, 1)
+        line = 1
+        while True:
+            try:
+                is_there = at_line(line, lambda value=line: call(client, value), interrupt)  # type: ignore[misc]
+            except KeyboardInterrupt:
+                is_there = True
+            result = call(client, line + 0.5)
+            assert (result[2] if name == "map" else result)["y"][0, 0] == 2 * line + 1
+            others()
+            if not is_there:
+                break
+            line += 1
+        assert line > 30, "premise: the call has so many lines"
+    del result
+    until(lambda: client.status()["queue"]["jobs"] <= 2, "no job is left behind")  # those of the other threads
+    assert client._sender is not None
+    assert client._sender.channel is not None
+    channels = [client._sender.channel, getattr(client._own, "channel", client._sender.channel)]
+    for arena in filter(None, [channel._arena for channel in channels]):
+        until(lambda arena=arena: arena._collect() or arena._free == arena.size, "all shared memory is free")  # type: ignore[misc]
+
+
+def test_ctrl_c_in_the_first_calls_of_a_client(stub_pool: RunningPool) -> None:
+    line = 1
+    while True:
+        clients: list[Client] = []
+
+        def first(clients: list[Client] = clients, line: int = line) -> None:
+            clients.append(Client(stub_pool.endpoint))
+            clients[0].run("plain", x(line))
+            clients[0].submit("plain", x(line, LARGE)).result(10)
+
+        try:
+            if not at_line(line, first, interrupt):
+                break
+        except KeyboardInterrupt:
+            pass
+        for each in [*clients, Client(stub_pool.endpoint)]:
+            assert each.run("plain", x(3))["y"].item() == each.submit("plain", x(3)).result(10)["y"].item() == 6
+            each.close()
+        line += 7  # each takes a while
+    assert line > 100
+
+
+@pytest.mark.parametrize("name", ["run", "submit"])
+def test_fork_at_each_line(client: Client, others: Callable[[], None], name: str) -> None:
+    call = CALLS[name]
+    call(client, 1)
+    kept = call(client, 4)
+    line = 1
+    while True:
+        children: list[int] = []
+
+        def fork(children: list[int] = children) -> None:
+            if (child := os.fork()) == 0:
+                status = 1
+                try:
+                    fresh = client.run("plain", x(7))["y"].item() == client.submit("plain", x(7)).result(10)["y"].item()
+                    status = 0 if fresh and kept["y"].item() == 8 else 2
+                finally:
+                    os._exit(status)
+            children.append(child)
+
+        is_there = at_line(line, lambda value=line: call(client, value), fork)  # type: ignore[misc]
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * len(children)
+        assert call(client, line)["y"].item() == 2 * line
+        others()
+        if not is_there:
+            break
+        line += 5
+    assert line > 30
+
+
+def test_a_fork_leaves_results_and_fails_the_parent_s_futures(client: Client) -> None:
+    client.submit("plain", x(1, LARGE)).result(10)
+    kept = [client.submit("plain", x(2, LARGE)).result(10), client.run("plain", x(3, LARGE))]
+    read, write = os.pipe()
+    pending = client.submit("text", ["a" * 100_000])
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            os.read(read, 1)  # until the parent has run more
+            is_kept = all((each["y"] == value).all() for each, value in zip(kept, (4, 6), strict=True))
+            try:
+                pending.result(10)
+            except errors.PoolUnreachable as error:
+                status = 0 if is_kept and "fork" in str(error) else 2
+            except BaseException:
+                status = 3
+            else:
+                status = 0 if is_kept else 4  # it had ended before
+        finally:
+            os._exit(status)
+    del kept[:]
+    for value in range(10, 20):
+        assert (client.submit("plain", x(value, LARGE)).result(10)["y"] == 2 * value).all()
+        assert (client.run("plain", x(value, LARGE))["y"] == 2 * value).all()
+    os.write(write, b"1")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pending.result(10)["y"].item() == b"a" * 100_000
