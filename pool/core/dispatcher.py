@@ -80,7 +80,7 @@ class Dispatcher:
         """
         while self._timers and self._timers[0][0] <= now:
             _, _, model, line = heappop(self._timers)
-            if line.live and not line.listed:
+            if line.live and not line.is_listed:
                 model.place(line, now)
                 self._want(model)
         while self._emptied or self._due:
@@ -169,20 +169,15 @@ class Dispatcher:
 
     def _start(self, worker: Worker, jobs: list[Job], now: float) -> Batch:
         line, model, group = jobs[0].call.line, jobs[0].call.model, worker.group
-        counts = model.counts
-        cost_s = longest_s = 0.0
-        rows = 0
+        cost_s, longest_s = 0.0, HUNG_S
         for job in jobs:
             job.state = LEASED
-            rows += job.call.rows or 1
             cost_s += line.usual_s
             if job.deadline - job.arrived > longest_s:
                 longest_s = job.deadline - job.arrived
-            counts.queue_times[int((now - job.arrived) * 1e6).bit_length()] += 1
-        counts.rows[rows.bit_length()] += 1
         if model.policy.is_joined:
             cost_s = line.usual_s
-        hangs_at = now + (self._hung_after_s or (longest_s if longest_s > HUNG_S else HUNG_S))
+        hangs_at = now + (self._hung_after_s or longest_s)
         if hangs_at < self._hangs_at:
             self._hangs_at = hangs_at
         used = group.used[model]

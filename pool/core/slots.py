@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-__all__ = ["STEPS", "IllegalStep", "Slot", "SlotPolicy", "SlotState"]
+__all__ = ["STEPS", "IllegalStep", "Slot", "SlotState"]
+
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+KILL_S = 10.0  # from SIGKILL until it is called STUCK: a process in the kernel's D state takes long
 
 
 class SlotState(Enum):
@@ -46,19 +50,11 @@ class IllegalStep(Exception):
     """A fault of the caller. Nothing has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotPolicy:
-    intensity: int = 5
-    period_s: float = 60.0
-    first_pause_s: float = 0.1
-    longest_pause_s: float = 30.0
-    kill_s: float = 10.0  # from SIGKILL until it is called STUCK: a process in the kernel's D state takes long
-
-
 @dataclass(slots=True, eq=False)
 class Slot:
     number: int
-    policy: SlotPolicy
+    intensity: int = 5
+    period_s: float = 60.0
     state: SlotState = STOPPED
     since: float = 0.0
     due: float = inf  # when `overdue` has something to say
@@ -89,21 +85,20 @@ class Slot:
 
     def kill(self, now: float) -> None:
         """SIGKILL is sent. If the slot is wanted, another process follows the exit."""
-        self.step(STOPPING, now, self.policy.kill_s)
+        self.step(STOPPING, now, KILL_S)
         self.is_killed = True
 
     def exited(self, now: float, reason: str, held_jobs: bool, is_restartable: bool = True) -> None:
         """The exit of its process was seen. `is_restartable`: False if the next one would fail in the same way."""
-        policy = self.policy
-        is_proven = self.state is READY and now - self.since >= policy.period_s
+        is_proven = self.state is READY and now - self.since >= self.period_s
         failures = (0 if is_proven else self.failures) + (not held_jobs)
         if not self.is_wanted:
             self.step(STOPPED, now)
-        elif not is_restartable or failures > policy.intensity:
+        elif not is_restartable or failures > self.intensity:
             self.step(FATAL, now)
         else:
-            pause_s = policy.first_pause_s * 2 ** min(max(failures - 1, 0), 30)
-            self.step(BACKOFF, now, min(pause_s, policy.longest_pause_s))
+            pause_s = FIRST_PAUSE_S * 2 ** min(max(failures - 1, 0), 30)
+            self.step(BACKOFF, now, min(pause_s, LONGEST_PAUSE_S))
         self.failures = failures if self.state is BACKOFF else 0
         self.reason = reason
 

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from pool.config import Config
-from pool.core.failures import WORKER_DIED, WORKER_HUNG
 from pool.core.jobs import Worker as CoreWorker
 from pool.core.scheduler import Scheduler
-from pool.core.slots import Slot, SlotPolicy, SlotState
+from pool.core.slots import Slot, SlotState
 from pool.devices import Device, cpu_share, environment
 from pool.serve.process import Process, exit_text
 from pool.wire import RELEASE, WIRE
-from pool.wire.exits import Exit
+from pool.wire.exits import FINAL
 from pool.wire.signatures import Signature
 from pool.wire.specs import BadMessage
 
@@ -68,7 +67,6 @@ class Worker:
     ending: str = ""
     """Its own last words."""
     killed_for: str = ""
-    is_hung: bool = False
     link_ended: bool = False
 
 
@@ -98,8 +96,8 @@ class Fleet:
         """`watch(descriptor, call)` has the loop call when there is something to read, until `forget`."""
         self._config, self._scheduler, self._address, self._state = config, scheduler, address, state
         self._watch, self._forget = watch, forget
-        policy = SlotPolicy(config.restart.intensity, config.restart.period)
-        self.seats = [Seat(Slot(number, policy), device, models) for number, (device, models) in enumerate(seats)]
+        bounds = config.restart.intensity, config.restart.period
+        self.seats = [Seat(Slot(number, *bounds), device, models) for number, (device, models) in enumerate(seats)]
         self.models = {each.name: ModelFacts(each.model_dump()) for each in config.model}
         self.by_token: dict[bytes, Worker] = {}
         self.by_core: dict[CoreWorker, Worker] = {}
@@ -288,7 +286,7 @@ class Fleet:
         """Stacks if it hangs, then SIGKILL. What follows, follows from its exit."""
         if worker.killed_for:
             return
-        worker.killed_for, worker.is_hung = reason, is_hung
+        worker.killed_for = reason
         slot = worker.seat.slot
         log.error("slot %d: worker %d is killed: %s", slot.number, worker.process.pid, reason)
         if worker.core is not None:
@@ -344,10 +342,9 @@ class Fleet:
         self.gone(worker)
         if worker.core is not None:
             del self.by_core[worker.core]
-            cause = WORKER_HUNG if worker.is_hung else WORKER_DIED
-            self._scheduler.worker_died(worker.core, reason, now, cause)
+            self._scheduler.worker_died(worker.core, reason, now)
         # After READY an exit status may be the model's own `exit()`, so it says nothing.
-        is_restartable = worker.core is not None or status not in _EXITS or Exit(status).is_restartable
+        is_restartable = worker.core is not None or status not in FINAL
         if not seat.slot.is_wanted:
             log.info("slot %d: worker %d has ended", seat.slot.number, worker.process.pid)
         else:
@@ -389,6 +386,3 @@ class Fleet:
     @property
     def is_empty(self) -> bool:
         return all(seat.worker is None for seat in self.seats)
-
-
-_EXITS = frozenset(map(int, Exit))

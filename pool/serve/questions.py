@@ -9,8 +9,8 @@ from collections.abc import Callable, Set
 from typing import Any
 
 from pool.config import Config
-from pool.core.counts import Counts
 from pool.core.failures import Refused
+from pool.core.jobs import Counts
 from pool.core.scheduler import Scheduler
 from pool.core.slots import SlotState
 from pool.log import Log

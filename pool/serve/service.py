@@ -333,7 +333,7 @@ class Service:
         length = fixed_bytes(job.tensors)
         if any(tensor.dtype == "string" for tensor in job.tensors):
             length = ~length
-        call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else None, length)
+        call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, length)
         client.account.keep(spec, call)
         return call
 

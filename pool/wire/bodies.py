@@ -20,31 +20,6 @@ import msgpack
 
 from pool.wire.specs import MOST_SPEC_BYTES, BadMessage
 
-__all__ = [
-    "BATCH",
-    "BLOCK",
-    "GONE",
-    "HEAD",
-    "INLINE_BYTES",
-    "JOINED",
-    "MOST_BODY_BYTES",
-    "PART",
-    "RESENT",
-    "RUNNING",
-    "SHARED",
-    "TOKEN_BYTES",
-    "Body",
-    "Kind",
-    "bodies",
-    "failure",
-    "failure_of",
-    "join",
-    "letters",
-    "pack",
-    "seconds_of",
-    "unpack",
-]
-
 
 class Kind(IntEnum):
     JOIN = 1  # the first message of a ZeroMQ socket; its data is the token that the link gave
@@ -158,15 +133,14 @@ def failure_of(data: bytes | memoryview) -> tuple[str, str]:
 
 def letters(waiting: list[bytes]) -> Iterator[bytes]:
     """Small bodies together, in order."""
-    first = 0
-    size = 0
+    first = size = 0
     for index, body in enumerate(waiting):
         size += len(body)
         if size > LETTER_BYTES and index > first:
-            yield b"".join(waiting[first:index]) if index - first > 1 else waiting[first]
+            yield b"".join(waiting[first:index])
             first, size = index, len(body)
-    if first < len(waiting):
-        yield b"".join(waiting[first:]) if len(waiting) - first > 1 else waiting[first]
+    if waiting:
+        yield b"".join(waiting[first:])
 
 
 def seconds_of(timeout_s: float) -> float:

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-__all__ = ["Exit"]
+__all__ = ["FINAL", "Exit"]
 
 
 class Exit(IntEnum):
@@ -20,10 +20,6 @@ class Exit(IntEnum):
     OTHER_RELEASE = 77  # its files are not those that the pool was started from
     CONNECTION_LOST = 78  # a lane's ZeroMQ socket takes no more, or the pool answered GONE
 
-    @property
-    def is_restartable(self) -> bool:
-        """False: the same worker would fail in the same way, so the slot goes FATAL at once."""
-        return self not in _FINAL
 
-
-_FINAL = frozenset({Exit.WRONG_ENVIRONMENT, Exit.WRONG_DEVICES, Exit.BACKEND_MISSING, Exit.MODEL_CANNOT_LOAD})
+FINAL = frozenset({Exit.WRONG_ENVIRONMENT, Exit.WRONG_DEVICES, Exit.BACKEND_MISSING, Exit.MODEL_CANNOT_LOAD})
+"""The next worker would fail in the same way, so the slot goes FATAL at once."""

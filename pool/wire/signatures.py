@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pool.wire.specs import Tensor
@@ -37,13 +37,7 @@ class Signature:
 
     def record(self) -> dict[str, Any]:
         """For msgpack and JSON."""
-        return {
-            "inputs": {name: [info.dtype, info.shape] for name, info in self.inputs.items()},
-            "outputs": {name: [info.dtype, info.shape] for name, info in self.outputs.items()},
-            "defaults": sorted(self.defaults),
-            "is_joined": self.is_joined,
-            "max_batch": self.max_batch,
-        }
+        return {**asdict(self), "defaults": sorted(self.defaults)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Signature":
@@ -55,13 +49,8 @@ class Signature:
                 for name, (dtype, shape) in named.items()
             }
 
-        return cls(
-            infos(record["inputs"]),
-            infos(record["outputs"]),
-            frozenset(map(str, record["defaults"])),
-            bool(record["is_joined"]),
-            int(record["max_batch"]),
-        )
+        inputs, outputs, defaults = infos(record["inputs"]), infos(record["outputs"]), map(str, record["defaults"])
+        return cls(inputs, outputs, frozenset(defaults), bool(record["is_joined"]), int(record["max_batch"]))
 
     def mismatch(self, tensors: Iterable[Tensor], outputs: Sequence[str] | None) -> str:
         """Why the signature does not take a job with these tensors: one line, or "" if it does."""
@@ -71,8 +60,9 @@ class Signature:
                 return f"no input {name!r:.80}; {choice(name, self.inputs)}"
             wanted = self.inputs[name]
             if tensor.dtype != wanted.dtype or not shape_fits(tensor.shape, wanted.shape):
-                got = TensorInfo(tensor.dtype, tensor.shape)
-                return f"input {name!r}: expected {wanted}, got {got}{_hint(tensor, wanted)}"
+                is_row = tensor.dtype == wanted.dtype and shape_fits((1, *tensor.shape), wanted.shape)
+                hint = ": add an axis (`array[None]`)" if is_row else ""
+                return f"input {name!r}: expected {wanted}, got {TensorInfo(tensor.dtype, tensor.shape)}{hint}"
         missing = [name for name in self.inputs if name not in given and name not in self.defaults]
         if missing:
             return "missing input " + ", ".join(f"{name!r} ({self.inputs[name]})" for name in missing)
@@ -109,11 +99,3 @@ def choice(asked: str, names: Iterable[str]) -> str:
     """What the caller could have meant."""
     near = difflib.get_close_matches(asked[:80], list(names), n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names)) or 'none'}"
-
-
-def _hint(tensor: Tensor, wanted: TensorInfo) -> str:
-    if tensor.dtype != wanted.dtype:
-        return ""
-    if wanted.shape and wanted.shape[0] in (-1, 1) and shape_fits((1, *tensor.shape), wanted.shape):
-        return ": add an axis (`array[None]`)"
-    return ""

@@ -9,20 +9,6 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-__all__ = [
-    "ITEM_BYTES",
-    "MOST_SPEC_BYTES",
-    "BadMessage",
-    "JobSpec",
-    "Tensor",
-    "aligned",
-    "answer_spec",
-    "fixed_bytes",
-    "job_spec",
-    "parse_answer",
-    "parse_job",
-]
-
 MOST_SPEC_BYTES = 64 << 10
 MOST_TENSORS = 1024
 MOST_RANK = 32
@@ -95,8 +81,7 @@ def job_spec(model: str, signature: str, outputs: Sequence[str] | None, descript
 
 def parse_job(spec: bytes) -> JobSpec:
     """Raises `BadMessage`."""
-    fields = _unpacked(spec, 4)
-    model, signature, outputs, described = fields
+    model, signature, outputs, described = _unpacked(spec)
     if not isinstance(model, str) or not isinstance(signature, str) or len(model) > MOST_NAME:
         raise BadMessage("a spec without a model and a signature")
     if outputs is not None:
@@ -114,7 +99,7 @@ def answer_spec(slot: int, device: str, version: str, description: Description) 
 
 def parse_answer(spec: bytes) -> tuple[int, str, str, tuple[Tensor, ...]]:
     """The slot, its device, the model's version, and the outputs. Raises `BadMessage`."""
-    slot, device, version, described = _unpacked(spec, 4)
+    slot, device, version, described = _unpacked(spec)
     if type(slot) is not int or not isinstance(device, str) or not isinstance(version, str):
         raise BadMessage("an answer that does not say where it comes from")
     return slot, device, version, _tensors(described)
@@ -125,15 +110,15 @@ def fixed_bytes(tensors: Sequence[Tensor]) -> int:
     return sum([aligned(tensor.nbytes) for tensor in tensors])
 
 
-def _unpacked(spec: bytes, count: int) -> list[Any]:
+def _unpacked(spec: bytes) -> list[Any]:
     if len(spec) > MOST_SPEC_BYTES:
         raise BadMessage(f"a spec of {len(spec)} bytes; {MOST_SPEC_BYTES} are the most")
     try:
         fields = msgpack.unpackb(spec)
     except Exception as error:  # msgpack raises a dozen kinds
         raise BadMessage(f"a spec that is no msgpack: {type(error).__name__}") from None
-    if not isinstance(fields, list) or len(fields) != count:
-        raise BadMessage(f"a spec that has not {count} fields")
+    if not isinstance(fields, list) or len(fields) != 4:
+        raise BadMessage("a spec that has not four fields")
     return fields
 
 
@@ -141,7 +126,6 @@ def _tensors(described: object) -> tuple[Tensor, ...]:
     if not isinstance(described, list) or len(described) > MOST_TENSORS:
         raise BadMessage(f"tensors that are no list of {MOST_TENSORS} at the most")
     found: list[Tensor] = []
-    last = None
     total = 0
     for each in described:
         match each:
@@ -149,9 +133,8 @@ def _tensors(described: object) -> tuple[Tensor, ...]:
                 pass
             case _:
                 raise BadMessage("a tensor without name, dtype and shape")
-        if last is not None and name <= last:
+        if found and name <= found[-1].name:
             raise BadMessage("tensors that are not in the order of their names")
-        last = name
         if dtype not in ITEM_BYTES:
             raise BadMessage(f"no dtype {dtype!r:.40}")
         if len(shape) > MOST_RANK or not all(type(axis) is int and 0 <= axis <= MOST_BYTES for axis in shape):

@@ -23,7 +23,7 @@ class Record:
     number: int
     model: str
     key: str
-    rows: int | None
+    rows: int
     nbytes: int
     arrived: float
     deadline: float
@@ -142,7 +142,7 @@ class Ledger:
 
     def rows_of(self, model: str, key: str, hopeless: bool = True) -> int:
         """Of what waits in a line. What is taken for hopeless here may be hopeful again before a lane looks at it."""
-        return sum(each.rows or 0 for each in self.fresh(model) if each.key == key and each.is_hopeless <= hopeless)
+        return sum(each.rows for each in self.fresh(model) if each.key == key and each.is_hopeless <= hopeless)
 
     def fresh(self, model: str) -> list[Record]:
         """Jobs of the model that wait and have never run."""
@@ -241,7 +241,7 @@ class Ledger:
             return
         if model.is_joined:
             assert all(record.rows for record in records), "a job without rows is joined"
-            assert sum(record.rows or 0 for record in records) <= model.max_batch, "more rows than max_batch"
+            assert sum(record.rows for record in records) <= model.max_batch, "more rows than max_batch"
         else:
             usual_s = runs.usual_s()
             assert usual_s, "jobs whose time is not known are grouped"

@@ -14,7 +14,7 @@ from core.walk import busy, sharing, walk
 __all__ = ["MUTANTS", "Mutant", "core", "killer"]
 
 ENDLESS_S = 5.0  # of processor time
-FILES = ("counts", "failures", "jobs", "dispatcher", "scheduler")
+FILES = ("failures", "jobs", "dispatcher", "scheduler")
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ MUTANTS = (
     Mutant("a pool that stops takes nothing", "scheduler", "if not self.is_taking:\n            raise", "if 0:\n            raise"),
     # --- in which order ---
     Mutant("a higher priority goes first", "jobs", "(-job.priority, job.rank,", "(0, job.rank,"),
-    Mutant("the smallest head goes first", "jobs", "(priority, rank, line.listed, line)", "(0, 0, line.listed, line)"),
-    Mutant("a line's next head competes anew", "jobs", "head is None or head.order != order", "head is None"),
+    Mutant("the smallest head goes first", "jobs", "heappush(self.heads, line.waiting[0])", "heappush(self.heads, (0, 0, *line.waiting[0][2:]))"),
+    Mutant("a line's next head competes anew", "jobs", "if head is not first:", "if head is None:"),
     Mutant("a client's jobs keep their order", "jobs", "job.rank, job.order, job)", "-job.rank, job.order, job)"),
     Mutant("clients share by rows", "scheduler", "job.rank + (call.rows or 1)", "job.rank + 1"),
     Mutant("a flood stands behind itself", "scheduler", "job.rank = ranks[key]", "pass"),
@@ -130,11 +130,11 @@ MUTANTS = (
     Mutant("for no longer than batch_wait", "jobs", "heappush(self.timers, (ripe_at,", "heappush(self.timers, (ripe_at + 1,"),
     Mutant("and not once max_batch rows wait", "jobs", "line.rows >= self.policy.max_batch", "False"),
     # --- when a run fails ---
-    Mutant("the answers of a failed batch count", "scheduler", "elif outcome is not None and is_joined", "elif is_joined"),
-    Mutant("only joined jobs run again", "scheduler", "outcome is not None and is_joined and", "outcome is not None and"),
-    Mutant("innocent jobs run again", "scheduler", "RULES[outcome].joined is not END", "False"),
+    Mutant("the answers of a failed batch count", "scheduler", "elif outcome in HALVED and", "elif (failures or outcome in HALVED) and"),
+    Mutant("only joined jobs run again", "scheduler", "in HALVED and is_joined and", "in HALVED and"),
+    Mutant("innocent jobs run again", "scheduler", "elif outcome in HALVED", "elif False"),
     Mutant("failed jobs run again by halves", "scheduler", "jobs[:middle], jobs[middle:]", "jobs[:1], jobs[1:]"),
-    Mutant("a stale block is its client's", "failures", '"Stale":            Rule(END,  ', '"Stale":            Rule(HALVES, '),
+    Mutant("a stale block is its client's", "failures", '"InvalidInput"})', '"InvalidInput", "Stale"})'),
     Mutant("halves are among themselves", "jobs", "group = [job for job in self.again.popleft()", "group = [job for job in [*self.again.popleft(), *(self.again and self.again.popleft())]"),
     # --- when a worker ends ---
     Mutant("a suspect runs beside nothing", "dispatcher", "worker.is_exclusive = is_suspect", "pass"),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant("a lost job runs again", "scheduler", "elif job.attempts >= most:", "elif job.attempts > 0:"),
     Mutant("a lost stateful job does not", "scheduler", "        if model.policy.is_stateful:\n            text", "        if 0:\n            text"),
     Mutant("a closed worker gets nothing", "dispatcher", "if worker.is_closed or worker.is_exclusive", "if worker.is_exclusive"),
-    Mutant("a batch has as long as its jobs", "dispatcher", "(longest_s if longest_s > HUNG_S else HUNG_S)", "HUNG_S"),
+    Mutant("a batch has as long as its jobs", "dispatcher", "longest_s = job.deadline - job.arrived", "pass"),
     Mutant("a hung batch is told", "dispatcher", "self._hangs_at = min(self._hangs_at, batch.hangs_at)", "pass"),
     # --- how a job ends ---
     Mutant("it ends at its deadline while it runs", "scheduler", "if job.state is not ENDED:", "if job.state is QUEUED:"),

@@ -5,14 +5,14 @@ from math import inf
 
 import pytest
 
-from pool.core.slots import STEPS, IllegalStep, Slot, SlotPolicy, SlotState
+from pool.core.slots import STEPS, IllegalStep, Slot, SlotState
 
 STOPPED, STARTING, LOADING, READY = SlotState.STOPPED, SlotState.STARTING, SlotState.LOADING, SlotState.READY
 STOPPING, STUCK, BACKOFF, FATAL = SlotState.STOPPING, SlotState.STUCK, SlotState.BACKOFF, SlotState.FATAL
 
 
-def ready(now: float = 0.0, **policy: float) -> Slot:
-    slot = Slot(0, SlotPolicy(**policy))  # type: ignore[arg-type]
+def ready(now: float = 0.0, intensity: int = 5) -> Slot:
+    slot = Slot(0, intensity)
     slot.start(now, 10.0)
     slot.step(LOADING, now, 10.0)
     slot.step(READY, now)
@@ -22,7 +22,7 @@ def ready(now: float = 0.0, **policy: float) -> Slot:
 @pytest.mark.parametrize("before", SlotState)
 @pytest.mark.parametrize("after", SlotState)
 def test_an_illegal_step_raises_and_changes_nothing(before: SlotState, after: SlotState) -> None:
-    slot = Slot(0, SlotPolicy(), state=before)
+    slot = Slot(0, state=before)
     if after in STEPS[before]:
         slot.step(after, 1.0)
         assert slot.state is after
@@ -34,7 +34,7 @@ def test_an_illegal_step_raises_and_changes_nothing(before: SlotState, after: Sl
 
 
 def test_pauses_double_up_to_a_bound_and_too_many_failures_are_fatal() -> None:
-    slot = Slot(0, SlotPolicy(intensity=5, longest_pause_s=1.0))
+    slot = Slot(0, intensity=10)
     now, pauses = 0.0, []
     slot.start(now, 10.0)
     while slot.state is not FATAL:
@@ -45,15 +45,15 @@ def test_pauses_double_up_to_a_bound_and_too_many_failures_are_fatal() -> None:
             now = slot.due
             assert slot.overdue(now) is STARTING
             slot.start(now, 10.0)
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0]
-    assert slot.incarnation == 6
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
+    assert slot.incarnation == 11
     assert slot.reason == "exit status 1"
     slot.start(now, 10.0)
     assert slot.failures == 0, "somebody has started it, and it has all its attempts again"
 
 
 def test_a_worker_that_was_ready_for_a_period_forgives_what_was_before() -> None:
-    slot = ready(period_s=60.0)
+    slot = ready()
     slot.failures = 5
     slot.exited(60.0, "SIGSEGV", held_jobs=False)
     assert (slot.state, slot.failures) == (BACKOFF, 1)
@@ -74,7 +74,7 @@ def test_a_worker_that_would_fail_in_the_same_way_is_not_started_again() -> None
 
 
 def test_a_phase_that_takes_too_long_ends_in_a_kill_and_a_kill_without_an_exit_in_stuck() -> None:
-    slot = Slot(0, SlotPolicy(kill_s=10.0))
+    slot = Slot(0)
     slot.start(0.0, 300.0)
     assert slot.overdue(299.0) is None
     assert slot.overdue(300.0) is STOPPING
@@ -94,6 +94,6 @@ def test_a_stopped_slot_stays_stopped() -> None:
     slot.exited(7.0, "exit status 0", held_jobs=False)
     assert (slot.state, slot.due, slot.failures) == (STOPPED, inf, 0)
     for state in (STOPPED, BACKOFF, FATAL):
-        slot = Slot(0, SlotPolicy(), state=state, is_wanted=True)
+        slot = Slot(0, state=state, is_wanted=True)
         slot.stop(0.0, 5.0)
         assert (slot.state, slot.is_wanted) == (STOPPED, False)

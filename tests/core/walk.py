@@ -152,7 +152,7 @@ class Walk:
             (model, key, rows): self.scheduler.call(model, key, rows)
             for model in self.models
             for key in KEYS
-            for rows in (None, 0, 1, 2, 3, 9)
+            for rows in (0, 1, 2, 3, 9)
         }
         self.accounts = [core.Account() for _ in range(3)]
         self.names = list(range(3))  # of the accounts, each time another
@@ -242,7 +242,7 @@ class Walk:
         draw, now = self.random, self.now
         self.numbers += 1
         number, account, model = self.numbers, draw.randrange(3), draw.choice(list(self.models))
-        key, rows = draw.choice(KEYS[: draw.choice((1, 3))]), draw.choice((1, 1, 1, 2, 3, 9, 0, None))
+        key, rows = draw.choice(KEYS[: draw.choice((1, 3))]), draw.choice((1, 1, 1, 2, 3, 9, 0))
         is_rare = draw.random() < self.rare
         nature = draw.choice(("bad", "OutOfMemory", "killer", "killer", "Stale")) if is_rare else "good"
         channel, nbytes, priority = draw.choice((b"x", b"y")), draw.choice((1, 5, 30)), draw.choice((0, 0, 0, 5, -5))
@@ -373,8 +373,7 @@ class Walk:
     def _dies(self, seat: Seat) -> None:
         model_of = {record: self.models[record.model] for _, records, _ in seat.running.values() for record in records}
         ghosts = self.ledger.died(seat)
-        cause = self.random.choice((self.core.WORKER_DIED, self.core.WORKER_HUNG))
-        self.scheduler.worker_died(self.workers.pop(seat), "SIGKILL", self.now, cause)
+        self.scheduler.worker_died(self.workers.pop(seat), "SIGKILL", self.now)
         self.ledger.seats.remove(seat)
         self.ledger.counts["deaths"] += 1
         for record in ghosts:
