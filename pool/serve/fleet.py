@@ -62,7 +62,7 @@ class Worker:
     """That it was sent."""
     loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
     signatures: dict[str, dict[str, Any]] = field(default_factory=dict)
-    phase: str = "start"
+    phase: str = "import"
     heard_at: float = 0.0
     ending: str = ""
     """Its own last words."""
@@ -228,9 +228,6 @@ class Fleet:
                 pass
             case {"phase": str(phase), "model": str(model)}:
                 budgets = self._config.health
-                if phase == "import":
-                    worker.phase = "import"
-                    return
                 budget_s = budgets.load_timeout if phase == "load" else budgets.warmup_timeout
                 worker.phase = f"{phase} of {model}"
                 if slot.state in (SlotState.STARTING, SlotState.LOADING):

@@ -31,66 +31,39 @@ __all__ = ["FAULTS", "Backend"]
 POLL_S = 0.002
 
 
-def _fail() -> None:
-    raise RunFailed("ModelFailed", "a row that the model does not bear")
-
-
-def _no_memory() -> None:
-    raise RunFailed("OutOfMemory", "no memory for this row")
-
-
-def _bug() -> None:
-    raise ZeroDivisionError("a bug of the model")
-
-
-def _unfit() -> None:
-    raise Unfit(Exit.PROCESS_UNUSABLE, "the device is broken")
-
-
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _hang() -> None:
     threading.Event().wait()
 
 
-def _hang_with_gil() -> None:
-    ctypes.PyDLL(None).pause()
-
-
-def _exit() -> None:
-    os._exit(3)
-
-
-FAULTS: dict[float, Callable[[], None]] = {
-    -1.0: _fail,
-    -2.0: _kill,
-    -3.0: _hang,
-    -4.0: _hang_with_gil,
-    -5.0: _no_memory,
-    -6.0: _exit,
-    -7.0: _unfit,
-    -8.0: _bug,
+FAULTS: dict[str, tuple[float, Callable[[], object]]] = {
+    "fail": (-1.0, lambda: _raise(RunFailed("ModelFailed", "a row that the model does not bear"))),
+    "kill": (-2.0, lambda: os.kill(os.getpid(), signal.SIGKILL)),
+    "hang": (-3.0, _hang),
+    "hang with gil": (-4.0, lambda: ctypes.PyDLL(None).pause()),
+    "no memory": (-5.0, lambda: _raise(RunFailed("OutOfMemory", "no memory for this row"))),
+    "exit": (-6.0, lambda: os._exit(3)),
+    "unfit": (-7.0, lambda: _raise(Unfit(Exit.PROCESS_UNUSABLE, "the device is broken"))),
+    "bug": (-8.0, lambda: _raise(ZeroDivisionError("a bug of the model"))),
 }
-__doc__ += "".join(f"\n    {value:g}: {fault.__name__.strip('_')}" for value, fault in FAULTS.items())
+_FIRST = dict(FAULTS.values())
+__doc__ += "".join(f"\n    {value:g}: {name}" for name, (value, _) in FAULTS.items())
 
 
 class Backend:
     def load(self, settings: Mapping[str, Any]) -> "Model":
         kind, _, query = str(settings["path"]).removeprefix("stub:").partition("?")
         options = dict(parse_qsl(query))
-        match options.get("load"):
+        match options.get("load", ""):
             case "fail":
                 raise CannotLoad(f"model {settings['name']}: it is told to fail")
             case "later":
                 raise LoadFailed(f"model {settings['name']}: no memory now")
-            case "hang":
-                _hang()
-            case "kill":
-                _kill()
-            case "exit":
-                _exit()
+            case fault if fault in FAULTS:
+                FAULTS[fault][1]()
         if kind not in _KINDS:
             raise CannotLoad(f"model {settings['name']}: no stub {kind!r}")
         return Model(kind, options)
@@ -132,7 +105,7 @@ class Model:
             if pause := self._options.get("sleep"):
                 time.sleep(float(pause))
             for first in firsts:
-                if isinstance(first, float) and (fault := FAULTS.get(first)):
+                if isinstance(first, float) and (fault := _FIRST.get(first)):
                     fault()
             self._runs += 1
             return {"y": compute(x, self._runs)}
