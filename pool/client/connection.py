@@ -73,7 +73,7 @@ class Connection:
             return None
         with self._lock, suppress(OSError):  # who is gone is noticed elsewhere
             self._tell_dropped()
-            if self._arenas < MOST_ARENAS and not self.link.has_queued:
+            if self._arenas < MOST_ARENAS:
                 self.link.send({"arena": arena.number, "bytes": arena.size}, arena.descriptor)
                 arena.at_end = self.drop
                 self._arenas += 1
@@ -94,9 +94,9 @@ class Connection:
                 self._lock.release()
 
     def _tell_dropped(self) -> None:
-        self.link.flush()
         while self._dropped:
-            self.link.send({"drop": self._dropped.popleft()})
+            self.link.send({"drop": self._dropped[0]})
+            del self._dropped[0]
             self._arenas -= 1
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from pool.core.failures import Lie
 from pool.core.jobs import SUSPECT, Batch, Group, Job, Line, Model, State, Worker
 
 __all__ = ["Dispatcher"]
@@ -38,10 +37,6 @@ class Dispatcher:
         served = [self.models[name] for name in models]
         group = self._groups.get(frozenset(served))
         if group is None:
-            for empty in [group for group in self._groups.values() if not group.workers]:
-                del self._groups[frozenset(empty.models)]
-                for model in empty.models:
-                    model.groups.remove(empty)
             group = self._groups[frozenset(served)] = Group(served, dict.fromkeys(served, 0.0))
             for model in served:
                 model.groups.append(group)
@@ -51,9 +46,6 @@ class Dispatcher:
         return worker
 
     def lane_comes(self, worker: Worker, lane: bytes) -> None:
-        if worker not in self.workers or lane in worker.lanes:
-            raise Lie(f"slot {worker.slot} is gone, or has a lane {lane!r} already")
-        worker.lanes.add(lane)
         worker.idle.append(lane)
         self._offer(worker)
 
@@ -216,7 +208,7 @@ class Dispatcher:
     def _reserve(self, model: Model, group: Group) -> None:
         """Has a worker empty itself for the model's suspects, one at a time; but none waits beside an empty worker."""
         takers = group.empty if model.reserved or model.trials else group.workers
-        free = [each for each in takers if each.lanes and not each.is_exclusive and each.reserved is None]
+        free = [each for each in takers if not each.is_exclusive and each.reserved is None]
         fit = [each for each in free if self._suspect(model, each)]
         if fit:
             worker = min(fit, key=lambda each: len(each.running))

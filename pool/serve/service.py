@@ -416,11 +416,8 @@ class Service:
 
     def _tell(self, worker: Worker, message: dict[str, object], descriptor: int = -1) -> None:
         """The worker reads its link all the time, so one that is full belongs to a worker that hangs."""
-        link = worker.process.link
         try:
-            link.send(message, descriptor)
-            if link.has_queued:
-                raise BrokenPipeError("its link is full")
+            worker.process.link.send(message, descriptor)
         except OSError as error:
             if not worker.link_ended:
                 self.fleet.kill(worker, f"its link takes no more: {error}", time.monotonic())

@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-__all__ = ["FINAL", "Exit"]
-
 
 class Exit(IntEnum):
     """A status that is not listed here, or a signal, is a crash: the slot starts its next worker after a back-off."""

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from pool.wire.specs import Tensor
 
-__all__ = ["DEFAULT_SIGNATURE", "Signature", "TensorInfo", "choice", "shape_fits", "signature_name"]
-
 DEFAULT_SIGNATURE = "serving_default"
 
 

@@ -16,30 +16,13 @@ MOST_BYTES = 1 << 46
 MOST_NAME = 1024
 
 ITEM_BYTES = {
-    "bool": 1,
-    "int2": 1,
-    "uint2": 1,
-    "int4": 1,  # types of less than a byte take one byte each, as ml_dtypes keeps them
-    "uint4": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "bfloat16": 2,
-    "float8_e5m2": 1,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e4m3b11fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float4_e2m1fn": 1,
-    "complex64": 8,
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e5m2", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz"), 1),
+    # Types of less than a byte take one byte each, as ml_dtypes keeps them.
+    **dict.fromkeys(("int2", "uint2", "int4", "uint4", "float4_e2m1fn"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
     "complex128": 16,
     "string": 8,  # where it ends among the bytes that follow the fixed part
 }

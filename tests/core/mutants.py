@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant("innocent jobs run again", "scheduler", "elif outcome in HALVED", "elif False"),
     Mutant("failed jobs run again by halves", "scheduler", "jobs[:middle], jobs[middle:]", "jobs[:1], jobs[1:]"),
     Mutant("a stale block is its client's", "failures", '"InvalidInput"})', '"InvalidInput", "Stale"})'),
-    Mutant("halves are among themselves", "jobs", "group = [job for job in self.again.popleft()", "group = [job for job in [*self.again.popleft(), *(self.again and self.again.popleft())]"),
+    Mutant("halves are among themselves", "jobs", "group = self.again.popleft()", "group = [*self.again.popleft(), *(self.again and self.again.popleft())]"),
     # --- when a worker ends ---
     Mutant("a suspect runs beside nothing", "dispatcher", "worker.is_exclusive = is_suspect", "pass"),
     Mutant("a suspect finds an empty worker", "dispatcher", "if worker.reserved is None:\n", "if True:\n"),

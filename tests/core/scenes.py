@@ -108,10 +108,25 @@ def halves_of_a_failed_batch_end_though_the_pool_stops(core: Any) -> None:
     assert scene.done(again, "ModelFailed") == [2]
 
 
+def a_line_whose_head_is_late_competes_by_its_next_job(core: Any) -> None:
+    scene = Scene(core)
+    for now in (0.0, 1.0, 2.0):
+        scene.submit(1, now=now)
+        (batch,) = scene.batches(now)
+        scene.done(batch, None, joined=False, now=now + 1.0)
+    other = scene.scheduler.call("m", "another key", 1)
+    for number, call, priority, timeout_s in ((7, scene.call, 9, 0.5), (8, scene.call, 0, 50.0), (9, other, 5, 50.0)):
+        job = core.Job(scene.account, b"", number, call, b"body", 4, 3.0, 3.0 + timeout_s, priority)
+        scene.scheduler.submit(job)
+    (batch,) = scene.batches(3.0)
+    assert [job.number for job in batch.jobs] == [9], "the first one cannot end in time, the last one is more urgent"
+
+
 SCENES = (
     the_pool_is_full_at_its_bound,
     one_bad_job_of_sixteen_is_found_in_ten_runs,
     suspects_take_one_worker_at_a_time_from_the_others,
     a_batch_may_run_as_long_as_its_longest_job,
     halves_of_a_failed_batch_end_though_the_pool_stops,
+    a_line_whose_head_is_late_competes_by_its_next_job,
 )

@@ -407,7 +407,6 @@ class Walk:
                 lambda: done(worker, b"another lane", number, False, outcomes, self.now),
                 lambda: done(worker, lane, number, False, [*outcomes, None], self.now),
                 lambda: done(worker, lane, number, True, [*outcomes[1:], "no such failure"], self.now),
-                lambda: self.scheduler.lane_comes(worker, lane),
             ]
         if self.ledger.live:
             job = self.jobs[self.random.choice(list(self.ledger.live.values()))]
