@@ -208,10 +208,9 @@ class Dispatcher:
     def _reserve(self, model: Model, group: Group) -> None:
         """Has a worker empty itself for the model's suspects, one at a time; but none waits beside an empty worker."""
         takers = group.empty if model.reserved or model.trials else group.workers
-        free = [each for each in takers if not each.is_exclusive and each.reserved is None]
-        fit = [each for each in free if self._suspect(model, each)]
-        if fit:
-            worker = min(fit, key=lambda each: len(each.running))
+        free = [each for each in takers if not (each.is_exclusive or each.reserved) and self._suspect(model, each)]
+        if free:
+            worker = min(free, key=lambda each: len(each.running))
             self._unreserve(model)
             model.reserved, worker.reserved = worker, model
             self._offer(worker)

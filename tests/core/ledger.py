@@ -128,7 +128,6 @@ class Ledger:
         self.orders += 1
         record.order = self.orders
         self.live[record.account, record.channel, record.number] = record
-        self.counts["submitted"] += 1
         runs = self.runs.setdefault((record.model, record.key), Runs())
         runs.due_at = min(runs.due_at, self._due_at(record))
 
@@ -220,9 +219,7 @@ class Ledger:
             seat.crowded = number
         seat.idle.discard(lane)
         seat.running[number] = lane, records, now
-        self.counts["batches"] += 1
         self.counts["shared"] += len(records) > 1
-        self.counts["beside"] += len(seat.running) > 1
         for record in records:
             self.counts["reruns"] += record.starts > 0
             record.seat = seat
@@ -286,7 +283,6 @@ class Ledger:
             assert runs.due_at <= now, "it did not wait for company"
             left = [each for each in self.fresh(first.model) if each.key == first.key and id(each) not in taken]
             runs.due_at = min((self._due_at(each) for each in left), default=inf)
-            self.counts["waited"] += now > first.arrived
 
     def done(
         self,
@@ -367,7 +363,6 @@ class Ledger:
             found = [each for name in seat.models for each in runnable[name] if self._may_run(each, seat)]
             if found and seat.running and suspected:
                 emptying += 1
-                self.counts["emptying"] += 1
             else:
                 assert not found, f"{seat} has an idle lane, and {found} wait"
         assert emptying <= len(suspected), "more workers empty themselves than there are models with suspects"
@@ -377,7 +372,6 @@ class Ledger:
         waiting = [each for each in self.live.values() if each.model == name and each.seat is None]
         for each in waiting:
             each.is_hopeless = each.is_hopeless or each.deadline < now + self.runs[name, each.key].shortest_s(now)
-            self.counts["hopeless"] += each.is_hopeless
         runnable = []
         for each in waiting:
             if each.is_hopeless:

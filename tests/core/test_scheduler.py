@@ -7,7 +7,7 @@ from types import FrameType, SimpleNamespace
 
 from core.scenes import Scene
 from pool.core import failures, jobs, scheduler
-from pool.core.jobs import Account, Job, ModelPolicy
+from pool.core.jobs import Account, Batch, Job, ModelPolicy
 from pool.core.scheduler import Policy, Scheduler
 
 CORE = SimpleNamespace(**{**vars(failures), **vars(jobs), **vars(scheduler)})
@@ -88,18 +88,6 @@ def test_calls_of_an_account_are_bounded() -> None:
     assert b"spec 2999" in scene.account.calls
 
 
-def test_a_flood_stands_behind_itself() -> None:
-    scene = Scene(CORE, is_joined=True, max_batch=4)
-    scene.submit(100)
-    (batch,) = scene.batches()
-    other = Account()
-    late = Job(other, b"", 1, scene.scheduler.call("m", "another shape", 1), b"body", 4, 0.0, 50.0)
-    scene.scheduler.submit(late)
-    scene.done(batch, None, None, None, None)
-    (batch,) = scene.batches()
-    assert batch.jobs == [late]
-
-
 def test_a_job_of_high_priority_does_not_put_others_behind_the_flood_of_its_client() -> None:
     scene = Scene(CORE)
     scene.submit(50)
@@ -114,28 +102,22 @@ def test_a_job_of_high_priority_does_not_put_others_behind_the_flood_of_its_clie
 
 
 def test_a_model_pays_for_a_batch_that_hung_and_was_lost() -> None:
-    names = ["bad", "good"]
-    scheduler = Scheduler(Policy(hung_after_s=400.0), lambda *_: None, lambda _: None)
-    for name in names:
-        scheduler.add_model(name, ModelPolicy())
-    account = Account()
-    for number in range(20):
-        call = scheduler.call(names[number % 2], "key", 1)
-        scheduler.submit(Job(account, b"", number, call, b"body", 4, 0.0, 500.0))
-    worker = scheduler.worker_comes(0, names)
-    scheduler.lane_comes(worker, b"1")
-    (batch,) = scheduler.dispatch(0.0)
-    assert batch.model.name == "bad"
-    ((hung, _),) = scheduler.hung(400.0)
-    assert hung is worker
-    scheduler.worker_died(worker, "it hung", 400.0)
-    worker = scheduler.worker_comes(0, names)
-    scheduler.lane_comes(worker, b"1")
-    for step in range(10):
-        now = 400.0 + step
-        (batch,) = scheduler.dispatch(now)
-        assert batch.model.name == "good", "the other model has its turns first"
-        scheduler.batch_done(worker, batch.lane, batch.number, False, [None], now + 1.0)
+    scene = Scene(CORE, 0, Policy(hung_after_s=400.0))
+    scheduler = scene.scheduler
+    scheduler.add_model("good", ModelPolicy())
+    scene.submit(10, timeout_s=500.0)
+    scene.call = scheduler.call("good", "key", 1)
+    scene.submit(10, timeout_s=500.0)
+
+    def next_batch(now: float) -> Batch:
+        worker = scheduler.worker_comes(0, ["m", "good"])
+        scheduler.lane_comes(worker, b"1")
+        (batch,) = scene.batches(now)
+        scheduler.worker_died(worker, "it hung", now + 400.0 if now == 0.0 else now)
+        return batch
+
+    assert next_batch(0.0).model.name == "m"
+    assert {next_batch(400.0 + step).model.name for step in range(5)} == {"good"}, "it has its turns first"
 
 
 def test_work_spreads_over_workers_before_it_fills_their_lanes() -> None:
@@ -144,20 +126,6 @@ def test_work_spreads_over_workers_before_it_fills_their_lanes() -> None:
         scene.scheduler.lane_comes(worker, b"second")
     scene.submit(3)
     assert len({id(batch.worker) for batch in scene.batches()}) == 3
-
-
-def test_a_lane_waits_for_company_so_long_and_no_longer() -> None:
-    scene = Scene(CORE, is_joined=True, max_batch=4, batch_wait_s=0.5)
-    scheduler = scene.scheduler
-    scene.submit(2)
-    assert scene.batches() == []
-    assert scheduler.next_timer() == 0.5
-    assert scene.batches(0.49) == []
-    (batch,) = scene.batches(0.5)
-    assert len(batch.jobs) == 2
-    scene.done(batch, None, None, now=0.6)
-    scene.submit(4, now=1.0)
-    assert len(scene.batches(1.0)) == 1, "a full batch waits for nobody"
 
 
 def test_a_client_may_end_while_batches_are_being_sent() -> None:

@@ -99,6 +99,7 @@ def test_a_batch_is_joined_where_it_is_vouched_for_and_cut_for_its_jobs() -> Non
     assert flags == JOINED
     assert [answer.tolist() for answer in answers] == [[[2], [4]], [[6]], [[8], [10], [12]]]
     assert len(model.fed) == 1
+    assert len(Bench(model).run(*[job(number, floats(1)) for number in range(300)])[1]) == 300
 
 
 def test_what_nobody_vouches_for_runs_one_by_one_and_a_block_of_it_is_stale() -> None:
