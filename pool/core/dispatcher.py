@@ -14,8 +14,6 @@ from math import inf
 
 from pool.core.jobs import SUSPECT, Batch, Group, Job, Line, Model, State, Worker
 
-__all__ = ["Dispatcher"]
-
 LEASED = State.LEASED
 HUNG_S = 60.0
 
@@ -161,14 +159,12 @@ class Dispatcher:
 
     def _start(self, worker: Worker, jobs: list[Job], now: float) -> Batch:
         line, model, group = jobs[0].call.line, jobs[0].call.model, worker.group
-        cost_s, longest_s = 0.0, HUNG_S
+        longest_s = HUNG_S
         for job in jobs:
             job.state = LEASED
-            cost_s += line.usual_s
             if job.deadline - job.arrived > longest_s:
                 longest_s = job.deadline - job.arrived
-        if model.policy.is_joined:
-            cost_s = line.usual_s
+        cost_s = line.usual_s if model.policy.is_joined else line.usual_s * len(jobs)
         hangs_at = now + (self._hung_after_s or longest_s)
         if hangs_at < self._hangs_at:
             self._hangs_at = hangs_at

@@ -9,8 +9,6 @@ that happened `max_attempts` times          it ends: Quarantined
 its model is stateful                       it may have changed the state, so it ends: StatefulWorkerLost
 """
 
-__all__ = ["HALVED", "OUTCOMES", "Lie", "Refused"]
-
 HALVED = frozenset({"ModelFailed", "OutOfMemory", "InvalidInput"})
 OUTCOMES = HALVED | {"Stale"}
 """What a lane may say of a job."""

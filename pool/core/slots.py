@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-__all__ = ["STEPS", "IllegalStep", "Slot", "SlotState"]
-
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 KILL_S = 10.0  # from SIGKILL until it is called STUCK: a process in the kernel's D state takes long
 
