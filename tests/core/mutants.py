@@ -1,6 +1,5 @@
 """The core with one promise broken: each mutant is a patch of one place, and some walk has to notice it."""
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from core.walk import busy, sharing, walk
 
 __all__ = ["MUTANTS", "Mutant", "core", "killer"]
 
-ENDLESS_S = 5.0  # of processor time
 FILES = ("failures", "jobs", "dispatcher", "scheduler")
 
 
@@ -57,28 +55,8 @@ def _replaced(fresh: dict[str, ModuleType]) -> Iterator[None]:
         sys.modules.update(kept)
 
 
-class Endless(BaseException):
-    """A mutant that never comes to an end has been noticed, too."""
-
-
 def killer(mutant: Mutant, seeds: int = 60) -> str:
     """The walk that notices the mutant, and how; empty if it survives."""
-
-    def interrupt(*_: object) -> None:
-        raise Endless
-
-    before = signal.signal(signal.SIGVTALRM, interrupt)
-    signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS_S)
-    try:
-        return _killer(mutant, seeds)
-    except Endless:
-        return f"it was not done after {ENDLESS_S} s"
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
-def _killer(mutant: Mutant, seeds: int) -> str:
     patched = core(mutant)
     for scene in SCENES:
         try:
