@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-__all__ = ["Group", "Ledger", "Record", "Seat"]
-
 AGAIN = ("ModelFailed", "OutOfMemory", "InvalidInput")
 
 

@@ -1,16 +1,14 @@
 """The core with one promise broken: each mutant is a patch of one place, and some walk has to notice it."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from types import ModuleType, SimpleNamespace
+from unittest.mock import patch
 
 from core.scenes import SCENES
 from core.walk import busy, sharing, walk
-
-__all__ = ["MUTANTS", "Mutant", "core", "killer"]
 
 FILES = ("failures", "jobs", "dispatcher", "scheduler")
 
@@ -27,48 +25,31 @@ class Mutant:
 
 def core(mutant: Mutant | None = None) -> SimpleNamespace:
     """The names of a fresh core, with the mutant's patch."""
-    fresh: dict[str, ModuleType] = {}
     names: dict[str, object] = {}
-    with _replaced(fresh):
-        for file in FILES:
+    with patch.dict(sys.modules):
+        for file in FILES:  # each imports from those before it
             source = resources.files("pool.core").joinpath(f"{file}.py").read_text()
             if mutant is not None and mutant.file == file:
                 if source.count(mutant.old) != 1:
                     raise ValueError(f"{mutant.promise}: the patch fits {source.count(mutant.old)} times")
                 source = source.replace(mutant.old, mutant.new)
-            name = f"pool.core.{file}"
-            module = sys.modules[name] = fresh[name] = ModuleType(name)
+            module = sys.modules[f"pool.core.{file}"] = ModuleType(f"pool.core.{file}")
             exec(compile(source, f"{file}.py", "exec"), vars(module))
             names |= vars(module)
     return SimpleNamespace(**names)
 
 
-@contextmanager
-def _replaced(fresh: dict[str, ModuleType]) -> Iterator[None]:
-    names = [f"pool.core.{file}" for file in FILES]
-    kept = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    try:
-        yield
-    finally:
-        for name in fresh:
-            del sys.modules[name]
-        sys.modules.update(kept)
-
-
 def killer(mutant: Mutant, seeds: int = 60) -> str:
     """The walk that notices the mutant, and how; empty if it survives."""
     patched = core(mutant)
-    for scene in SCENES:
-        try:
-            scene(patched)
-        except Exception as error:
-            return f"{scene.__name__}: {type(error).__name__}: {error}"
+    programs: list[tuple[Callable[..., object], tuple[int, ...]]] = [(scene, ()) for scene in SCENES]
     for seed in range(seeds):
-        for program in (walk, *((sharing, busy) if seed < 3 else ())):
-            try:
-                program(patched, seed)
-            except Exception as error:
-                return f"{program.__name__} {seed}: {type(error).__name__}: {error}"
+        programs += [(program, (seed,)) for program in ((walk, sharing, busy) if seed < 3 else (walk,))]
+    for program, arguments in programs:
+        try:
+            program(patched, *arguments)
+        except Exception as error:
+            return f"{program.__name__} {arguments}: {type(error).__name__}: {error}"
     return ""
 
 

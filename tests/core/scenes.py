@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["SCENES"]
-
 
 class Scene:
     """One model, one account, so many workers of one lane each; what is told is kept."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from core.ledger import AGAIN, Ledger, Record, Seat
 
-__all__ = ["busy", "fingerprint", "sharing", "walk"]
-
 KEYS = ("a", "b", "c")
 SLOTS = 3
 
