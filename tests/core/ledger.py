@@ -118,13 +118,12 @@ class Ledger:
             errors.add("Stopping")
         if is_resent and self.models[record.model].is_stateful:
             errors.add("StatefulWorkerLost")
-        if record.attempts >= self.policy.max_attempts:
-            errors.add("Quarantined")
         return errors
 
     def submitted(self, record: Record) -> None:
         self.orders += 1
         record.order = self.orders
+        record.attempts = min(record.attempts, self.policy.max_attempts - 1)
         self.live[record.account, record.channel, record.number] = record
         runs = self.runs.setdefault((record.model, record.key), Runs())
         runs.due_at = min(runs.due_at, self._due_at(record))

@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant("one client leaves jobs for others", "scheduler", "account.jobs >= SHARE * jobs", "False"),
     Mutant("one client leaves bytes for others", "scheduler", "account.nbytes + nbytes > SHARE * room", "False"),
     Mutant("a stateful job that another pool may have run is refused", "scheduler", "if job.is_resent and", "if 0 and"),
-    Mutant("kills of former pools count", "scheduler", "job.attempts >= policy.max", "job.attempts > policy.max"),
+    Mutant("kills of former pools count", "scheduler", "min(job.attempts, policy.max_attempts - 1)", "0"),
     Mutant("a pool that stops takes nothing", "scheduler", "if not self.is_taking:\n            raise", "if 0:\n            raise"),
     # --- in which order ---
     Mutant("a higher priority goes first", "jobs", "(-job.priority, job.rank,", "(0, job.rank,"),
