@@ -164,7 +164,7 @@ class Dispatcher:
             job.state = LEASED
             if job.deadline - job.arrived > longest_s:
                 longest_s = job.deadline - job.arrived
-        cost_s = line.usual_s if model.policy.is_joined else line.usual_s * len(jobs)
+        cost_s = line.usual_s if line.is_joined else line.usual_s * len(jobs)
         hangs_at = now + (self._hung_after_s or longest_s)
         if hangs_at < self._hangs_at:
             self._hangs_at = hangs_at

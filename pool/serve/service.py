@@ -80,7 +80,6 @@ class Service:
                     model.weight,
                     model.max_batch,
                     model.batch_wait or 0.0,
-                    model.batching == "on",
                     model.stateful is True,
                 ),
             )
@@ -333,7 +332,8 @@ class Service:
         length = fixed_bytes(job.tensors)
         if any(tensor.dtype == "string" for tensor in job.tensors):
             length = ~length
-        call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, length)
+        is_joined = facts is not None and facts.settings["batching"] == "on"
+        call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, is_joined, length)
         client.account.keep(spec, call)
         return call
 

@@ -90,8 +90,9 @@ class Runs:
 
 
 class Ledger:
-    def __init__(self, policy: Any, models: dict[str, Any]) -> None:
-        self.policy, self.models = policy, models
+    def __init__(self, policy: Any, models: dict[str, Any], joined: set[str]) -> None:
+        """`joined`: the models whose jobs may share a run."""
+        self.policy, self.models, self.joined = policy, models, joined
         self.live: dict[tuple[int, bytes, int], Record] = {}
         self.seats: list[Seat] = []
         self.counts: Counter[str] = Counter()
@@ -233,7 +234,7 @@ class Ledger:
         assert not any(record.group or record.is_suspect for record in records[1:]), "jobs that failed run with others"
         if count == 1:
             return
-        if model.is_joined:
+        if records[0].model in self.joined:
             assert all(record.rows for record in records), "a job without rows is joined"
             assert sum(record.rows for record in records) <= model.max_batch, "more rows than max_batch"
         else:

@@ -6,7 +6,7 @@ from typing import Any
 class Scene:
     """One model, one account, so many workers of one lane each; what is told is kept."""
 
-    def __init__(self, core: Any, workers: int = 1, policy: Any = None, **model: Any) -> None:
+    def __init__(self, core: Any, workers: int = 1, policy: Any = None, is_joined: bool = False, **model: Any) -> None:
         self.core = core
         self.failed: list[tuple[int, str]] = []
         self.scheduler = core.Scheduler(
@@ -14,7 +14,7 @@ class Scene:
         )
         self.scheduler.add_model("m", core.ModelPolicy(**model))
         self.account = core.Account()
-        self.call = self.scheduler.call("m", "key", 1)
+        self.call = self.scheduler.call("m", "key", 1, is_joined)
         self.workers = [self.come(slot) for slot in range(workers)]
         self.numbers = 0
 
@@ -112,7 +112,7 @@ def a_line_whose_head_is_late_competes_by_its_next_job(core: Any) -> None:
         scene.submit(1, now=now)
         (batch,) = scene.batches(now)
         scene.done(batch, None, joined=False, now=now + 1.0)
-    other = scene.scheduler.call("m", "another key", 1)
+    other = scene.scheduler.call("m", "another key", 1, is_joined=True)
     for number, call, priority, timeout_s in ((7, scene.call, 9, 0.5), (8, scene.call, 0, 50.0), (9, other, 5, 50.0)):
         job = core.Job(scene.account, b"", number, call, b"body", 4, 3.0, 3.0 + timeout_s, priority)
         scene.scheduler.submit(job)

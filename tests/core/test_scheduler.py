@@ -36,12 +36,12 @@ def calls_of_a_lone_job(slots: int, models: int) -> int:
     scheduler = Scheduler(Policy(), lambda *_: None, lambda _: None)
     names = [f"m{index}" for index in range(models)]
     for name in names:
-        scheduler.add_model(name, ModelPolicy(is_joined=True))
+        scheduler.add_model(name, ModelPolicy())
     for slot in range(slots):
         worker = scheduler.worker_comes(slot, names)
         scheduler.lane_comes(worker, b"1")
         scheduler.lane_comes(worker, b"2")
-    account, calls = Account(), [scheduler.call(name, "key", 1) for name in names]
+    account, calls = Account(), [scheduler.call(name, "key", 1, True) for name in names]
 
     def run(number: int) -> None:
         now = float(number)
@@ -69,7 +69,7 @@ def test_jobs_that_ended_are_not_kept_by_what_waits() -> None:
     scheduler = scene.scheduler
     scene.submit(1)
     for number in range(2, 5000):
-        call = scheduler.call("m", f"shape {number % 1000}", 1)
+        call = scheduler.call("m", f"shape {number % 1000}", 1, True)
         scheduler.submit(Job(scene.account, b"", number, call, b"body", 4, 0.0, 3600.0))
         scheduler.cancel(scene.account, b"", number)
     model = scheduler.models["m"]
@@ -83,7 +83,7 @@ def test_jobs_that_ended_are_not_kept_by_what_waits() -> None:
 def test_calls_of_an_account_are_bounded() -> None:
     scene = Scene(CORE, 0)
     for number in range(3000):
-        scene.account.keep(b"spec %d" % number, scene.scheduler.call("m", number, 1))
+        scene.account.keep(b"spec %d" % number, scene.scheduler.call("m", number, 1, True))
     assert len(scene.account.calls) <= 1024
     assert b"spec 2999" in scene.account.calls
 
@@ -106,7 +106,7 @@ def test_a_model_pays_for_a_batch_that_hung_and_was_lost() -> None:
     scheduler = scene.scheduler
     scheduler.add_model("good", ModelPolicy())
     scene.submit(10, timeout_s=500.0)
-    scene.call = scheduler.call("good", "key", 1)
+    scene.call = scheduler.call("good", "key", 1, True)
     scene.submit(10, timeout_s=500.0)
 
     def next_batch(now: float) -> Batch:

@@ -26,12 +26,14 @@ def sharing(core: Any, seed: int) -> None:
     scheduler = core.Scheduler(core.Policy(max_jobs=10**6), None, None)
     weights = {"light": 1.0, "heavy": 4.0, "late": 1.0}
     for name, weight in weights.items():
-        scheduler.add_model(name, core.ModelPolicy(weight=weight, max_batch=4, is_joined=True))
+        scheduler.add_model(name, core.ModelPolicy(weight=weight, max_batch=4))
     worker = scheduler.worker_comes(0, list(weights))
     scheduler.lane_comes(worker, b"0")
     scheduler.lane_comes(worker, b"1")
     accounts = [core.Account() for _ in range(3)]
-    calls = {(name, key, rows): scheduler.call(name, key, rows) for name in weights for key in "ab" for rows in (1, 3)}
+    calls = {
+        (name, key, rows): scheduler.call(name, key, rows, True) for name in weights for key in "ab" for rows in (1, 3)
+    }
     waiting: Counter[tuple[str, int]] = Counter()
     running: list[tuple[float, int, Any]] = []
     now, numbers = 0.0, 0
@@ -73,7 +75,7 @@ def busy(core: Any, seed: int) -> None:
     scheduler = core.Scheduler(core.Policy(), None, None)
     scheduler.add_model("m", core.ModelPolicy())
     account = core.Account()
-    call = scheduler.call("m", "a", 1)
+    call = scheduler.call("m", "a", 1, True)
 
     def come(slot: int) -> Any:
         worker = scheduler.worker_comes(slot, ["m"])
@@ -134,20 +136,20 @@ class Walk:
             max_attempts=draw.choice((1, 2, 2, 3)),
             hung_after_s=draw.choice((None, 5.0)),
         )
-        shapes = [
-            core.ModelPolicy(max_batch=draw.choice((1, 4, 8)), is_joined=True),
-            core.ModelPolicy(weight=draw.choice((1.0, 4.0))),
-            core.ModelPolicy(max_batch=4, is_joined=True, batch_wait_s=0.05),
-            core.ModelPolicy(is_joined=True, is_stateful=True),
-        ]
-        draw.shuffle(shapes)
-        self.models = {f"m{index}": policy for index, policy in enumerate(shapes[: draw.randint(1, 4)])}
+        shapes = {
+            "joined": core.ModelPolicy(max_batch=draw.choice((1, 4, 8))),
+            "single": core.ModelPolicy(weight=draw.choice((1.0, 4.0))),
+            "joined later": core.ModelPolicy(max_batch=4, batch_wait_s=0.05),
+            "joined stateful": core.ModelPolicy(is_stateful=True),
+        }
+        self.models = dict(draw.sample([*shapes.items()], draw.randint(1, 4)))
+        self.joined = {name for name in self.models if name.startswith("joined")}
         self.scheduler = core.Scheduler(self.policy, self._fail, self._release)
         for name, policy in self.models.items():
             self.scheduler.add_model(name, policy)
-        self.ledger = Ledger(self.policy, self.models)
+        self.ledger = Ledger(self.policy, self.models, self.joined)
         self.calls = {
-            (model, key, rows): self.scheduler.call(model, key, rows)
+            (model, key, rows): self.scheduler.call(model, key, rows, model in self.joined)
             for model in self.models
             for key in KEYS
             for rows in (0, 1, 2, 3, 9)
@@ -283,7 +285,7 @@ class Walk:
             return
         self.now += self.costs[records[0].model, records[0].key] * self.random.uniform(0.9, 1.2)
         self.scheduler.expire(self.now)
-        is_joined = self.models[records[0].model].is_joined and len(records) > 1
+        is_joined = records[0].model in self.joined and len(records) > 1
         own = {"good": None, "bad": "ModelFailed"}
         outcomes = [own.get(record.nature, record.nature) for record in records]
         if is_joined and any(outcome in AGAIN for outcome in outcomes):
