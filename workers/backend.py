@@ -64,6 +64,13 @@ class Model(Protocol):
         """
         ...
 
+    def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
+        """A `Session.run`: its inputs and outputs are named as in the model's graph. Fetched operations give nothing.
+
+        Raises `RunFailed`, also for a run that writes variables of a model that is not stateful.
+        """
+        ...
+
     def can_be_joined(self, signature: str) -> bool:
         """Whether jobs could share a run at all: each input and output has an axis 0 of any size, and no state."""
         ...

@@ -51,6 +51,10 @@ class Calls:
         model = self._models.get(job.model)
         if model is None:
             raise RunFailed("InvalidInput", f"this worker does not serve the model {job.model!r:.80}")
+        layout = Layout(job.tensors)
+        if job.signature is None:
+            run = model.prepare_session([tensor.name for tensor in job.tensors], job.outputs or ())
+            return Call(layout, 0, Joint(run, False, ()))
         try:
             name = signature_name(job.signature, model.signatures)
         except LookupError as error:
@@ -63,7 +67,6 @@ class Calls:
         rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
         inputs = tuple(tensor.name for tensor in job.tensors)
         outputs = tuple(sorted(job.outputs or signature.outputs))
-        layout = Layout(job.tensors)
         with self._lock:  # so that two lanes do not prepare the same
             return Call(layout, rows.pop() if len(rows) == 1 else 0, self._joint(job.model, name, inputs, outputs))
 

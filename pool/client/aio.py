@@ -14,7 +14,9 @@ from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
 from pool.client.futures import Result
 from pool.client.inputs import Options, Request, Signatures, Unknown, checked_timeout
+from pool.client.session import AsyncSession
 from pool.errors import PoolError, PoolUnreachable
+from pool.wire.tensors import Array
 
 __all__ = ["AsyncClient"]
 
@@ -80,6 +82,19 @@ class AsyncClient(Questions):
                     yield result
         finally:
             work.cancel()
+
+    def session(self, model: str) -> AsyncSession:
+        """As `Client.session`."""
+        return AsyncSession(self._run_session, model)
+
+    async def _run_session(
+        self, model: str, fetches: list[str], feeds: dict[str, Array], timeout: float | None, priority: int
+    ) -> Result:
+        driver = await self._connected()
+        timeout_s = Request(model, timeout=timeout, priority=priority).timeout_s(self._connector.timeout_s)
+        plan, arrays = self._connector.planner.session(model, fetches, feeds)
+        result: Result = await driver.submit(plan, arrays, timeout_s, priority)
+        return result
 
     async def is_ready(self) -> bool:
         return all(model["state"] == "READY" for model in (await self.status())["models"])

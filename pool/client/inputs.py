@@ -124,6 +124,15 @@ class Planner:
             self._plans[key] = plan
         return plan, [*arrays.values()]
 
+    def session(self, model: str, fetches: list[str], arrays: Mapping[str, Array]) -> tuple[Plan, list[Array]]:
+        """For a `Session.run`: names of the model's graph, and arrays in the order of their names."""
+        try:
+            spec = job_spec(model, None, sorted(fetches), describe(arrays))
+            plan = self._plans.get(spec) or self._planned(spec, None, None)
+        except (BadMessage, TypeError, ValueError) as error:
+            raise InvalidInput(f"model {model!r:.80}: {error}") from None
+        return plan, [*arrays.values()]
+
     def _planned(self, spec: bytes, info: Signature | None, known: Signatures | None) -> Plan:
         job = parse_job(spec)
         plan = Plan(spec, Layout(job.tensors))

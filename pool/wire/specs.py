@@ -46,8 +46,8 @@ class Tensor(NamedTuple):
 
 class JobSpec(NamedTuple):
     model: str
-    signature: str
-    """ "" is the model's default one."""
+    signature: str | None
+    """ "" is the model's default one. None: a `Session.run`, whose outputs and tensors are named as in the graph."""
     outputs: tuple[str, ...] | None
     """None: all."""
     tensors: tuple[Tensor, ...]
@@ -58,14 +58,14 @@ def aligned(length: int) -> int:
     return (length + 63) & ~63
 
 
-def job_spec(model: str, signature: str, outputs: Sequence[str] | None, description: Description) -> bytes:
+def job_spec(model: str, signature: str | None, outputs: Sequence[str] | None, description: Description) -> bytes:
     return bytes(msgpack.packb((model, signature, outputs, description)))
 
 
 def parse_job(spec: bytes) -> JobSpec:
     """Raises `BadMessage`."""
     model, signature, outputs, described = _unpacked(spec)
-    if not isinstance(model, str) or not isinstance(signature, str) or len(model) > MOST_NAME:
+    if not isinstance(model, str) or not isinstance(signature, str | None) or len(model) > MOST_NAME:
         raise BadMessage("a spec without a model and a signature")
     if outputs is not None:
         if not isinstance(outputs, list) or not outputs or not all(isinstance(each, str) for each in outputs):

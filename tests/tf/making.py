@@ -19,7 +19,7 @@ def backend_with(state="/nowhere", **tensorflow):
 
 def save_graph(folder, build, tags=("serve",)):
     """A SavedModel of TensorFlow 1. `build` makes its graph and gives the inputs and outputs of each signature."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default(), v1.Session(config=v1.ConfigProto(allow_soft_placement=True)) as session:
         signatures = {name: definition(*sides) for name, sides in build().items()}
         session.run([v1.global_variables_initializer(), v1.tables_initializer()])
         builder = v1.saved_model.Builder(str(folder))

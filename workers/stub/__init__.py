@@ -87,6 +87,9 @@ class Model:
     def can_be_joined(self, signature: str) -> bool:  # noqa: ARG002
         return self._kind in ("double", "sum", "shrink") and self._options.get("joined") != "0"
 
+    def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
+        raise RunFailed("InvalidInput", f"a stub has no graph with {feeds} and {fetches}")
+
     def warm_up(self) -> None:
         pass
 

@@ -78,9 +78,10 @@ class Backend:
             with session.graph.as_default():
                 tf.compat.v1.train.import_meta_graph(source.meta_graph)
                 source.restore(session)
-                bound, left_out = bind(source, session.graph, Reachable(source.meta_graph.graph_def))
+                reachable = Reachable(source.meta_graph.graph_def)
+                bound, left_out = bind(source, session.graph, reachable)
             session.graph.finalize()
-            return Model(settings, session, bound, left_out, source.notes)
+            return Model(settings, session, bound, left_out, reachable, source.notes)
         except BaseException:
             session.close()
             raise

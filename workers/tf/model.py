@@ -9,8 +9,8 @@ import numpy as np
 from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import Arrays, Run, RunFailed
-from workers.tf.errors import of_a_run
-from workers.tf.graph import blocks_its_thread, draws_random, writes_state
+from workers.tf.errors import of_a_run, one_line
+from workers.tf.graph import Reachable, blocks_its_thread, draws_random, writes_state
 from workers.tf.library import CallableOptions, tf
 from workers.tf.signature_defs import Bound
 
@@ -29,10 +29,12 @@ class Model:
         session: Any,
         bound: Mapping[str, Bound],
         left_out: Mapping[str, str],
+        reachable: Reachable,
         notes: Sequence[str],
     ) -> None:
         self._settings = settings
         self._session = session
+        self._reachable = reachable
         self._bound = bound
         self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in bound.items()}
         self.left_out = left_out
@@ -97,6 +99,35 @@ class Model:
             return {
                 name: value if type(value := fetched[place]) is np.ndarray else np.asarray(value, dtype)
                 for name, place, dtype in found
+            }
+
+        return run
+
+    def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
+        graph = self._session.graph
+        try:
+            for name in feeds:
+                graph.as_graph_element(name, allow_operation=False)
+            found = [(name, graph.as_graph_element(name)) for name in fetches]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFailed("InvalidInput", one_line(error)) from None
+        for name, element in found:
+            if isinstance(element, tf.Tensor) and element.dtype.base_dtype.name not in DTYPES:
+                raise RunFailed("InvalidInput", f"{name} has dtype {element.dtype.name}, which cannot be sent")
+        if not self.is_stateful and writes_state(self._reachable.ops(fetches, feeds)):
+            raise RunFailed("InvalidInput", "it writes variables: set `stateful = true` for the model")
+
+        def run(arrays: Arrays) -> Arrays:
+            try:
+                values = self._session.run(list(fetches), {name: private(array) for name, array in arrays.items()})
+            except (TypeError, ValueError) as error:
+                raise RunFailed("InvalidInput", one_line(error)) from error
+            except Exception as error:
+                raise of_a_run(error) from error
+            return {
+                name: np.asarray(value, DTYPES[element.dtype.base_dtype.name])
+                for (name, element), value in zip(found, values, strict=True)
+                if value is not None
             }
 
         return run

@@ -1,0 +1,179 @@
+"""`client.session(model).run` gives what `tf.Session.run` gives. All sessions share the model's variables."""
+
+import asyncio
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import AsyncClient, Client, errors
+from support.pools import RunningPool
+from tf.making import save_graph, v1
+from workers.tf.library import tf
+
+pytestmark = pytest.mark.tensorflow
+
+Pair = namedtuple("Pair", "first second")
+CONFIG = """
+[pool]
+devices = ["cpu", "cpu"]
+[[model]]
+name = "net"
+path = "{folder}/net"
+[[model]]
+name = "counter"
+path = "{folder}/counter"
+stateful = true
+[[model]]
+name = "writer"
+path = "{folder}/counter"
+stateful = false
+"""
+
+
+def net() -> dict[str, Any]:
+    x = v1.placeholder(tf.float32, [None, 3], "x")
+    scale = v1.placeholder_with_default(tf.constant(2.0), [], "scale")
+    hidden = tf.multiply(x, scale, "hidden")
+    tf.identity(v1.placeholder(tf.string, None, "text"), "same")
+    v1.sparse_placeholder(tf.float32, name="sparse")
+    tf.no_op("nothing")
+    weights = v1.get_variable("weights", initializer=tf.ones([3, 2]), use_resource=True)
+    return {"serving_default": ({"x": x}, {"y": tf.matmul(hidden, weights, name="y")})}
+
+
+def counter() -> dict[str, Any]:
+    n = v1.placeholder(tf.int64, [], "n")
+    total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer(), use_resource=True)
+    with tf.control_dependencies([total.assign_add(n, read_value=False)]):
+        tf.no_op("add")
+        return {"serving_default": ({"n": n}, {"total": total.read_value()})}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sessions")
+    for build in (net, counter):
+        save_graph(folder / build.__name__, build)
+    made = RunningPool(tmp_path_factory.mktemp("pool"), CONFIG.format(folder=folder), {})
+    made.wait_for("ready:")
+    yield made, folder
+    made.kill()
+
+
+@pytest.fixture
+def client(running):
+    with Client(running[0].endpoint) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bare(running):
+    """A `tf.Session` with the same model."""
+    with v1.Session(graph=tf.Graph()) as session:
+        v1.saved_model.load(session, ["serve"], str(running[1] / "net"))
+        yield session
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("fetches", "feeds"),
+    [
+        ("y:0", {"x:0": X}),
+        (["y:0", "hidden:0", "y:0"], {"x:0": X.tolist(), "scale:0": 3}),
+        ({"a": "y:0", "b": ("nothing", ["hidden:0"])}, {"x:0": np.float64(X)}),
+        (Pair("hidden:0", Pair("nothing", "x:0")), {"x:0": X}),
+        (OrderedDict(y="y:0"), {"hidden:0": X}),
+        ("scale:0", None),
+        ("nothing", {}),
+        ([], {}),
+        ("same:0", {"text:0": ["a", "é".encode()]}),
+        ("same:0", {"text:0": b"a\0"}),
+        (["sparse/values:0"], {"sparse/values:0": [1, 2]}),
+    ],
+)
+def test_it_gives_what_a_session_gives(client, bare, fetches, feeds):
+    ours, theirs = client.session("net").run(fetches, feeds), bare.run(fetches, feeds)
+    assert type(ours) is type(theirs) or isinstance(theirs, dict)
+    for one, other in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True):
+        assert (one is None) == (other is None)
+        if other is not None:
+            assert type(one) is type(other)
+            np.testing.assert_array_equal(np.asarray(one, object), np.asarray(other, object))
+            assert np.asarray(one).dtype == np.asarray(other).dtype
+
+
+def test_objects_of_the_graph_stand_for_their_names(client, bare):
+    graph = bare.graph
+    y, x, nothing = graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"), "nothing"
+    found = client.session("net").run([y, graph.get_operation_by_name(nothing)], {x: X})
+    np.testing.assert_array_equal(found[0], bare.run(y, {x: X}))
+    assert found[1] is None
+
+
+@pytest.mark.parametrize(
+    ("fetches", "feeds", "text"),
+    [
+        ("z:0", {}, "z"),
+        ("y:0", {}, "placeholder"),
+        ("y:0", {"x:0": X.T}, "shape"),
+        ("y:0", {"x:0": "text"}, ""),
+        ("y:0", {"y": X}, "y"),
+        ("weights:0", {}, "resource|not"),
+        (3, {}, "name"),
+        ("y:0", {"x:0": object()}, ""),
+    ],
+)
+def test_what_a_session_refuses_is_refused(client, fetches, feeds, text):
+    with pytest.raises((errors.InvalidInput, errors.ModelFailed), match=f"(?i){text}"):
+        client.session("net").run(fetches, feeds)
+    np.testing.assert_array_equal(client.session("net").run("x:0", {"x:0": X}), X)
+
+
+def test_sessions_and_jobs_share_the_variables_of_a_stateful_model(client, running):
+    one, other = client.session("counter"), client.session("counter")
+    assert one.run(["add"], {"n:0": 1}) == [None]
+    before = one.run("total/Read/ReadVariableOp:0")
+    for _ in range(10):
+        one.run("add", {"n:0": 1})
+        client.run("counter", {"n": 1})
+
+    async def add() -> Any:
+        async with AsyncClient(running[0].endpoint) as another:
+            await asyncio.gather(*(another.session("counter").run("add", {"n:0": 1}) for _ in range(10)))
+            return await another.session("counter").run("total/Read/ReadVariableOp:0")
+
+    assert asyncio.run(add()) == before + 30
+    assert type(other.run("total/Read/ReadVariableOp:0")) is np.int64
+    with pytest.raises(errors.InvalidInput, match="stateful = true"):
+        client.session("writer").run("add", {"n:0": 1})
+    assert client.session("writer").run("total/Read/ReadVariableOp:0") == 0
+
+
+def test_a_device_that_is_not_there(load, models):
+    """Soft placement moves ops to the CPU. Without it TensorFlow's own words say what is missing."""
+
+    def build() -> dict[str, Any]:
+        x = v1.placeholder(tf.float32, [None, 3])
+        with tf.device("/gpu:3"):
+            return {"serving_default": ({"x": x}, {"y": x * 2})}
+
+    from tf.making import MODEL, backend_with, run
+    from workers.backend import CannotLoad
+
+    path = save_graph(models / "placed", build)
+    assert run(load(path), {"x": X})["y"].tolist() == (X * 2).tolist()
+    with pytest.raises(CannotLoad, match=r"GPU:3 but available devices are .*CPU:0"):
+        backend_with(allow_soft_placement=False).load({**MODEL, "path": str(path)})
+
+
+def test_device_placement_is_logged_where_it_is_asked_for(load, models, capfd):
+    from tf.making import MODEL, backend_with, run
+
+    path = save_graph(models / "logged", net)
+    loud = backend_with(log_device_placement=True).load({**MODEL, "path": str(path)})
+    run(loud, {"x": X})
+    assert "hidden: (Mul)" in "".join(capfd.readouterr())
