@@ -71,8 +71,12 @@ class Model(Protocol):
         """
         ...
 
-    def can_be_joined(self, signature: str) -> bool:
-        """Whether jobs could share a run at all: each input and output has an axis 0 of any size, and no state."""
+    def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:
+        """Of each output, why jobs that ask for it run alone; "" if they may share a run.
+
+        `batching`: "auto" asks for a proof that rows are independent, "on" vouches for it, "off" forbids it. Nobody
+        can vouch for what has state, or an input or output without an axis 0 of any size.
+        """
         ...
 
     def warm_up(self) -> None:

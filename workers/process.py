@@ -122,9 +122,9 @@ class Worker:
 
     def _offer(self, model: Model, settings: Mapping[str, Any]) -> None:
         """Tells of a loaded model. Its signatures say from now on whether their jobs are joined."""
-        vouched, most = settings["batching"] == "on", settings["max_batch"]
+        batching, most = settings["batching"], settings["max_batch"]
         model.signatures = {
-            name: replace(signature, is_joined=vouched and model.can_be_joined(name), max_batch=most)
+            name: replace(signature, verdicts=model.verdicts(name, batching), max_batch=most)
             for name, signature in model.signatures.items()
         }
         for name, signature in model.signatures.items():

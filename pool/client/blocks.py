@@ -54,15 +54,16 @@ class Work:
         self._in_flight = in_flight
         if in_flight < 1:
             raise InvalidInput(f"in_flight={in_flight}: give 1 or more")
-        signature = chosen(self._request, self._known)
+        signature, outputs = chosen(self._request, self._known), self._request.outputs
+        is_joined = signature.is_joined([outputs] if isinstance(outputs, str) else outputs)
         if isinstance(inputs, Mapping | np.ndarray):
             arrays = convert(inputs, signature)
             rows = common_rows(arrays)
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
-            self._source = blocks(arrays, rows, signature.max_batch if signature.is_joined else 1)
+            self._source = blocks(arrays, rows, signature.max_batch if is_joined else 1)
         elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
-            size = max(1, min(signature.max_batch, in_flight // BLOCKS_IN_FLIGHT)) if signature.is_joined else 1
+            size = max(1, min(signature.max_batch, in_flight // BLOCKS_IN_FLIGHT)) if is_joined else 1
             self._in_flight = in_flight // size
             self._source = self._gathered(inputs, size) if size > 1 else map(Piece, inputs)
         else:

@@ -140,7 +140,7 @@ class Planner:
             if why := info.mismatch(job.tensors, job.outputs):
                 raise ValueError(why)
             rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
-            if info.is_joined and len(rows) == 1 and max(rows) > info.max_batch:
+            if len(rows) == 1 and max(rows) > info.max_batch and info.is_joined(job.outputs):
                 plan.block, plan.known = info.max_batch, known
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()

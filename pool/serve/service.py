@@ -8,6 +8,7 @@ import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from pool.wire.bodies import (
     failure,
     failure_of,
 )
+from pool.wire.signatures import Signature, signature_name
 from pool.wire.specs import BadMessage, fixed_bytes, parse_job
 
 __all__ = ["Service"]
@@ -332,7 +334,11 @@ class Service:
         length = fixed_bytes(job.tensors)
         if any(tensor.dtype == "string" for tensor in job.tensors):
             length = ~length
-        is_joined = facts is not None and facts.settings["batching"] == "on"
+        is_joined = False
+        if facts is not None and job.signature is not None:
+            with suppress(LookupError):  # nothing is known yet, or its lane refuses it
+                signature = facts.signatures[signature_name(job.signature, facts.signatures)]
+                is_joined = Signature.from_record(signature).is_joined(job.outputs)
         call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, is_joined, length)
         client.account.keep(spec, call)
         return call

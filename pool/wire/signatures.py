@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from pool.wire.specs import Tensor
@@ -28,10 +28,14 @@ class Signature:
     outputs: Mapping[str, TensorInfo]
     defaults: frozenset[str] = frozenset()
     """Inputs that may be left out."""
-    is_joined: bool = False
-    """Jobs may share a run, and large inputs may be cut into blocks: the user vouches for its rows."""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    """Of each output, why jobs that ask for it run alone; "" if its row i depends on row i of the inputs alone."""
     max_batch: int = 1
     """Rows of one run at most, if it is joined."""
+
+    def is_joined(self, outputs: Iterable[str] | None) -> bool:
+        """Whether jobs that ask for these outputs (None: all) share runs, and their inputs may be cut into blocks."""
+        return all(self.verdicts.get(name) == "" for name in outputs or self.outputs)
 
     def record(self) -> dict[str, Any]:
         """For msgpack and JSON."""
@@ -48,7 +52,8 @@ class Signature:
             }
 
         inputs, outputs, defaults = infos(record["inputs"]), infos(record["outputs"]), map(str, record["defaults"])
-        return cls(inputs, outputs, frozenset(defaults), bool(record["is_joined"]), int(record["max_batch"]))
+        verdicts = {str(name): str(why) for name, why in record["verdicts"].items()}
+        return cls(inputs, outputs, frozenset(defaults), verdicts, int(record["max_batch"]))
 
     def mismatch(self, tensors: Iterable[Tensor], outputs: Sequence[str] | None) -> str:
         """Why the signature does not take a job with these tensors: one line, or "" if it does."""

@@ -67,7 +67,7 @@ def parse_job(spec: bytes) -> JobSpec:
     model, signature, outputs, described = _unpacked(spec)
     if not isinstance(model, str) or not isinstance(signature, str | None) or len(model) > MOST_NAME:
         raise BadMessage("a spec without a model and a signature")
-    if outputs is not None:
+    if outputs is not None or signature is None:
         if not isinstance(outputs, list) or not outputs or not all(isinstance(each, str) for each in outputs):
             raise BadMessage("outputs that are not names")
         outputs = tuple(outputs)

@@ -39,9 +39,9 @@ MODEL: dict[str, Any] = json.loads(
     "name": "digits", "path": "/models/digits", "batching": "auto", "is_stateful": false, "slots": [0], "why": "",
     "signatures": {
         "serving_default": {"inputs": {"pixels": ["float32", [-1, 64]]}, "outputs": {"label": ["int64", [-1]]},
-                            "defaults": [], "is_joined": false, "max_batch": 1},
+                            "defaults": [], "verdicts": {}, "max_batch": 1},
         "text": {"inputs": {"content": ["string", [-1]]}, "outputs": {"classes": ["string", null]},
-                 "defaults": [], "is_joined": false, "max_batch": 1}},
+                 "defaults": [], "verdicts": {}, "max_batch": 1}},
     "left_out": {"odd": "no inputs"}, "notes": []
     }"""
 )

@@ -138,7 +138,7 @@ def test_rows_that_may_not_be_joined_after_all_go_as_they_came(client: Client, n
     """A lane answers "Stale" to blocks of `plain`; answers of `shrink` do not fit their rows."""
     record = client.model(name)
     for signature in record["signatures"].values():
-        signature |= {"is_joined": True, "max_batch": 16}
+        signature |= {"verdicts": {"y": ""}, "max_batch": 16}
     client._connector.planner.learn(name, record)
     rows = [result["y"].tolist() for result in client.map(name, {"x": column(40)})]
     assert rows == ([[]] * 40 if name == "shrink" else [[[2 * i]] for i in range(40)])

@@ -33,7 +33,9 @@ class Model:
         self.fed: list[Any] = []
         self._compute = compute
         anything = {"x": TensorInfo("float32", None)}, {"y": TensorInfo("float32", None)}
-        self.signatures = {DEFAULT_SIGNATURE: Signature(*anything, is_joined=is_joined, max_batch=64)}
+        self.signatures = {
+            DEFAULT_SIGNATURE: Signature(*anything, verdicts={"y": ""} if is_joined else {}, max_batch=64)
+        }
 
     def can_be_joined(self, signature: str) -> bool:
         return True

@@ -7,7 +7,8 @@
     stub:shrink     y has one row less than x
 
 Options: `log=FILE` (a line for each run, with the first value of each row, before it answers), `gate=FILE` (each run
-waits until the file is there), `load=fail|later|hang|kill|exit`, `sleep=SECONDS`, `width=N`, `dtype=NAME`.
+waits until the file is there), `proven=1` (`batching = "auto"` joins its jobs), `load=fail|later|hang|kill|exit`,
+`sleep=SECONDS`, `width=N`, `dtype=NAME`.
 A row whose first value is one of these does it, in whatever run it is:
 """
 
@@ -84,8 +85,10 @@ class Model:
         self.is_stateful = kind == "count"
         self.notes: Sequence[str] = ()
 
-    def can_be_joined(self, signature: str) -> bool:  # noqa: ARG002
-        return self._kind in ("double", "sum", "shrink") and self._options.get("joined") != "0"
+    def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:  # noqa: ARG002
+        is_possible = self._kind in ("double", "sum", "shrink") and self._options.get("joined") != "0"
+        is_proven = batching == "on" or (batching == "auto" and "proven" in self._options)
+        return {"y": "" if is_possible and is_proven else f'a stub, and batching = "{batching}"'}
 
     def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
         raise RunFailed("InvalidInput", f"a stub has no graph with {feeds} and {fetches}")

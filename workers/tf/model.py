@@ -46,8 +46,9 @@ class Model:
         # A callable takes half a megabyte that never comes back, and callers choose outputs and leave out inputs.
         self._callable = lru_cache(len(bound) + _MOST_RARE)(self._made)
 
-    def can_be_joined(self, signature: str) -> bool:
-        return not self._why_alone(signature)
+    def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:
+        why = self._why_alone(signature) or ("" if batching == "on" else f'batching = "{batching}"')
+        return dict.fromkeys(self._bound[signature].fetches, why)
 
     def _why_alone(self, signature: str) -> str:
         bound = self._bound[signature]
