@@ -114,9 +114,21 @@ def models(as_json: bool, endpoint: str | None) -> None:
         lines += [*record["notes"], *filter(None, [record["why"]])]
         signatures = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
         rows = [
-            (name, way, key, f"{info}{', has a default' if way == 'in' and key in each.defaults else ''}")
+            (
+                name,
+                way,
+                key,
+                f"{info}{', has a default' if way == 'in' and key in each.defaults else ''}",
+                jobs(each, key),
+            )
             for name, each in signatures.items()
             for way, infos in (("in", each.inputs), ("out", each.outputs))
             for key, info in infos.items()
         ]
-        console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR"), rows), "", sep="\n")
+        console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR", "JOBS"), rows), "", sep="\n")
+
+
+def jobs(signature: Signature, output: str) -> str:
+    """Whether jobs that ask for it share runs; "" for an input."""
+    verdict = signature.verdicts.get(output)
+    return "" if verdict is None else f"alone: {verdict}" if verdict else "joined"

@@ -216,3 +216,18 @@ def test_a_counter_in_functions_and_branches_is_stateful_and_its_copies_share_no
     assert run(one, zero, "peek")["count"] == 0
     assert run(one, {"step": np.array(3, np.int64)}, "up")["count"] == 3
     assert (run(one, zero, "peek")["count"], run(other, zero, "peek")["count"]) == (3, 0)
+
+
+def test_a_vouched_signature_that_mixes_rows_is_noted(load, models):
+    def build():
+        x = v1.placeholder(tf.float32, [None, 3])
+        mixed = {"mean": x - tf.reduce_mean(x, 0), "max": tf.exp(x - tf.reduce_max(x)), "cut": tf.cumsum(x)}
+        signatures = {name: ({"x": x}, {"y": y}) for name, y in mixed.items()}
+        return {**signatures, "serving_default": ({"x": x}, {"y": tf.nn.softmax(x)})}
+
+    model = load(save_graph(models / "mixed", build), batching="on")
+    model.warm_up()
+    noted = {name for name in model.signatures if any(f"'{name}'" in note for note in model.notes)}
+    assert noted == {"mean", "max", "cut"}
+    assert model.verdicts("mean", "on") == {"y": ""}, "a note forbids nothing"
+    assert model.verdicts("mean", "off") != {"y": ""}

@@ -161,6 +161,11 @@ class Model:
                 for rows in dict.fromkeys(sizes):
                     what = f"its warm-up on zeros (batch size {rows})"
                     run({key: _zeros(info, rows) for key, info in signature.inputs.items()})
+                if vouched and not alone and (output := _mixed_output(run, signature)):
+                    notes.append(
+                        f"signature {name!r}: rows of {output!r} change with the rows beside them: is it right "
+                        'to vouch for them by batching = "on"?'
+                    )
             except RunFailed as error:
                 notes.append(f"signature {name!r} failed {what}: {error}")
         self.notes = notes
@@ -173,6 +178,41 @@ def _zeros(info: TensorInfo, rows: int) -> Array:
     if dtype.hasobject:
         return np.full(shape, b"", dtype)
     return np.zeros(shape, dtype)
+
+
+def _mixed_output(run: Run, signature: Signature) -> str:
+    """An output whose rows differ between a run of one row and a run of several, unlike in size; "" if none does.
+
+    It proves nothing: a model may mix rows only for other values.
+    """
+    rows = [{name: _sample(info, scale) for name, info in signature.inputs.items()} for scale in (1, 100, 0.01)]
+    try:
+        each = [run(row) for row in rows]
+        each = [{name: np.array(array) for name, array in outputs.items()} for outputs in each]
+        together = run({name: np.concatenate([row[name] for row in rows]) for name in signature.inputs})
+    except RunFailed:  # such values are not for this model
+        return ""
+    for name, array in together.items():
+        alone = np.concatenate([outputs[name] for outputs in each])
+        if array.dtype.kind in "fcV":
+            pair = [value.astype(np.complex128) for value in (array, alone)]
+            is_same = array.shape == alone.shape and np.allclose(*pair, rtol=0.05, atol=1e-3, equal_nan=True)
+        else:
+            is_same = np.array_equal(array, alone)
+        if not is_same:
+            return name
+    return ""
+
+
+def _sample(info: TensorInfo, scale: float) -> Array:
+    """One row of values of a size."""
+    shape = tuple(max(axis, 1) if at else 1 for at, axis in enumerate(info.shape or ()))
+    if info.dtype == "string":
+        return np.full(shape, b"word " * (2 if scale > 1 else 1), object)
+    dtype = DTYPES[info.dtype]
+    if dtype.kind in "fcV":
+        return (np.random.default_rng(0).normal(size=shape) * scale).astype(dtype)
+    return np.full(shape, scale > 1, dtype)
 
 
 def private(array: Array) -> Array:
