@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pool.errors import InvalidConfig, PoolError, PoolUnreachable
 
-__all__ = ["EndpointLock", "admit", "ipc_path", "own", "prepare_folder", "sought"]
+__all__ = ["admit", "hold", "ipc_path", "own", "prepare_folder", "sought"]
 
 SERVICE = "ipc:///run/pool/pool.sock"  # only root makes folders in /run
 LONGEST_PATH = 107 - len(".link")  # of the 108 bytes of sun_path, the last is NUL; the link's socket has this suffix
@@ -87,36 +87,21 @@ def admit(group: str, *sockets: Path) -> None:
         raise InvalidConfig(f"pool.group: you are in no group {group!r}; write one that `id` shows") from None
 
 
-class EndpointLock:
-    """Held from before the socket is bound until after it is closed."""
+def hold(socket: Path) -> None:
+    """Takes the lock of an endpoint, before its socket is bound and until this process ends.
 
-    def __init__(self, socket: Path) -> None:
-        """Raises `PoolError` where a live pool holds it, `InvalidConfig` where it cannot be made."""
-        self._path = socket.with_name(f"{socket.name}.lock")
-        while True:  # until it is not the file that its former holder removed between our open and our lock
-            try:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pid = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
-                os.close(self._fd)
-                other = "end it by `pool stop`, or set another POOL_ENDPOINT"
-                raise PoolError(f"a pool is already running at ipc://{socket} (pid {pid}); {other}") from None
-            except OSError as error:
-                raise InvalidConfig(f"the lock {self._path}: {error.strerror}; remove it") from None
-            if self._is_current():
-                break
-            os.close(self._fd)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
-
-    def release(self, *sockets: Path) -> None:
-        """Removes the sockets, then the file: unless it was removed, and these are another pool's by now."""
-        for path in (*sockets, self._path) if self._is_current() else ():
-            path.unlink(missing_ok=True)
-        os.close(self._fd)
-
-    def _is_current(self) -> bool:
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path, follow_symlinks=False))
-        return False
+    Raises `PoolError` where a live pool holds it, `InvalidConfig` where it cannot be made.
+    """
+    path = socket.with_name(f"{socket.name}.lock")  # it stays: removing a file that another pool opens is a race
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        os.close(lock)
+        other = "end it by `pool stop`, or set another POOL_ENDPOINT"
+        raise PoolError(f"a pool is already running at ipc://{socket} (pid {pid}); {other}") from None
+    except OSError as error:
+        raise InvalidConfig(f"the lock {path}: {error.strerror}; remove it") from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -1,18 +1,8 @@
-"""Everything that a call of this package can raise.
+"""Everything that a call of this package can raise, and for whom it is.
 
-PoolError
-├── InvalidInput (ValueError)          the caller: an input, output or signature that the model does not take
-├── ModelNotFound (LookupError)        the caller: the pool serves no such model
-├── NotAllowed (PermissionError)       the caller: only the pool's user may ask for this
-├── ModelFailed                        the model: an operation of it raised
-│   └── OutOfMemory                    the device: the run did not fit into its memory
-├── DeadlineExceeded (TimeoutError)    nobody: the job's time was over before its answer came
-├── Overloaded                         the load: a bound of the pool's queue was reached             (retry helps)
-├── WorkerLost                         the worker: it died while it ran the job     (retry helps, unless stateful)
-├── Quarantined                        the job: each worker that ran it died, the last one with it alone
-├── PoolUnreachable (ConnectionError)  the pool: not there, or it went away                          (retry helps)
-├── Incompatible                       the installation: the pool speaks another version of the wire
-└── InvalidConfig (ValueError)         the configuration
+InvalidInput, ModelNotFound and NotAllowed are the caller's, ModelFailed and OutOfMemory the model's, DeadlineExceeded
+and Overloaded the load's, WorkerLost and Quarantined those of a worker that died, PoolUnreachable and Incompatible the
+pool's, InvalidConfig the configuration's.
 """
 
 __all__ = [

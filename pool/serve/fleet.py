@@ -7,10 +7,11 @@ after its exit was seen, for until then it may write into their memory.
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
+from selectors import EVENT_READ, EpollSelector
 from typing import Any
 
 from pool.config import Config
@@ -18,13 +19,13 @@ from pool.core.jobs import Worker as CoreWorker
 from pool.core.scheduler import Scheduler
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device, cpu_share, environment
-from pool.serve.process import Process, exit_text
+from pool.serve.worker import Seat, Worker, exit_text
 from pool.wire import RELEASE, WIRE
 from pool.wire.exits import FINAL
 from pool.wire.signatures import Signature
 from pool.wire.specs import BadMessage
 
-__all__ = ["Fleet", "ModelFacts", "Seat", "Worker"]
+__all__ = ["Fleet"]
 
 LOOK_S = 1.0  # between two looks at workers whose link says nothing
 EXIT_LOOK_S = 0.002  # once the link has ended, the exit follows at once
@@ -32,54 +33,9 @@ SILENT_S = 20.0
 STACKS_S = 0.3  # for the signal handler of a hung worker
 STOP_S = 5.0
 MOST_SIGNATURES = 4096
+COMING = (SlotState.STARTING, SlotState.LOADING)
 
 log = logging.getLogger("pool.serve")
-
-
-@dataclass(eq=False)
-class ModelFacts:
-    """What workers have said of a model; the one that became READY last."""
-
-    settings: Mapping[str, Any]
-    signatures: dict[str, dict[str, Any]] = field(default_factory=dict)
-    is_stateful: bool = False
-    left_out: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    failed: dict[int, str] = field(default_factory=dict)
-    """By slot, why it could not be loaded there."""
-
-
-@dataclass(eq=False)
-class Worker:
-    """One incarnation: a process, and what the scheduler knows of it."""
-
-    process: Process
-    seat: "Seat"
-    core: CoreWorker | None = None
-    """Once it is READY."""
-    routes: set[bytes] = field(default_factory=set)
-    arenas: set[int] = field(default_factory=set)
-    """That it was sent."""
-    loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
-    signatures: dict[str, dict[str, Any]] = field(default_factory=dict)
-    phase: str = "import"
-    heard_at: float = 0.0
-    ending: str = ""
-    """Its own last words."""
-    killed_for: str = ""
-    link_ended: bool = False
-
-
-@dataclass(eq=False)
-class Seat:
-    """A slot, its device and its models."""
-
-    slot: Slot
-    device: Device
-    models: list[str]
-    worker: Worker | None = None
-    jobs: int = 0
-    """That its workers have answered."""
 
 
 class Fleet:
@@ -90,66 +46,101 @@ class Fleet:
         scheduler: Scheduler,
         address: str,
         state: Path,
-        watch: Callable[[int, Callable[[], None]], None],
-        forget: Callable[[int], None],
+        sources: EpollSelector,
+        peers: dict[bytes, Any],
     ) -> None:
-        """`watch(descriptor, call)` has the loop call when there is something to read, until `forget`."""
+        """`sources`: what the loop reads, each with what it calls. `peers`: by token and by route."""
         self._config, self._scheduler, self._address, self._state = config, scheduler, address, state
-        self._watch, self._forget = watch, forget
+        self._sources, self._peers = sources, peers
         bounds = config.restart.intensity, config.restart.period
         self.seats = [Seat(Slot(number, *bounds), device, models) for number, (device, models) in enumerate(seats)]
-        self.models = {each.name: ModelFacts(each.model_dump()) for each in config.model}
-        self.by_token: dict[bytes, Worker] = {}
-        self.by_core: dict[CoreWorker, Worker] = {}
-        self.changed: Callable[[], None] = lambda: None
-        """Called when a model is READY, or cannot be."""
-        self.gone: Callable[[Worker], None] = lambda _: None
-        """Called when a worker's exit was seen, before its jobs run again."""
+        self.models: dict[str, dict[str, Any]] = {
+            each.name: {"name": each.name, "path": each.path, "batching": each.batching, "is_stateful": False}
+            | {"signatures": {}, "left_out": {}, "notes": []}
+            for each in config.model
+        }
+        """What the worker that became READY last has said of each."""
+        self.workers: dict[CoreWorker, Worker] = {}  # those that are READY
         self.deaths: list[str] = []
-        self._ending: list[Worker] = []
-        """Their link has ended, their exit was not seen."""
-        self._condemned: list[tuple[float, Worker]] = []
-        """Hung workers that write their stacks, and when they are killed."""
-        self._look_at = 0.0
+        self.has_news = True
+        """A slot has come up or gone since somebody set this to False."""
         self.next_look = 0.0
         self._share = cpu_share([device for device, _ in seats])
+
+    # --- what it knows ------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return all(seat.worker is None for seat in self.seats)
+
+    @property
+    def state(self) -> str:
+        """STARTING until all slots have come up or failed, then READY, or DEGRADED if something is missing."""
+        if not self._scheduler.is_taking:
+            return "DRAINING"
+        if any(seat.slot.state in COMING and seat.slot.incarnation == 1 for seat in self.seats):
+            return "STARTING"
+        is_whole = all(seat.slot.state is SlotState.READY and not seat.failed for seat in self.seats)
+        return "READY" if is_whole else "DEGRADED"
+
+    def serving(self, model: str) -> list[int]:
+        """The slots that do."""
+        return [
+            seat.slot.number
+            for seat in self.seats
+            if seat.slot.state is SlotState.READY and seat.worker is not None and model in seat.worker.loaded
+        ]
+
+    def why_unserved(self, model: str) -> str:
+        """Why no slot will serve it; "" as long as one does or may."""
+        why = "no slot has it among its models"
+        for seat in [seat for seat in self.seats if model in seat.models]:
+            failed, slot = seat.failed.get(model), seat.slot
+            if slot.state is SlotState.FATAL:
+                why = failed or f"slot {slot.number} is FATAL: {slot.reason}"
+            elif failed and seat.worker is not None and seat.worker.core is not None:
+                why = failed
+            else:
+                return ""
+        return why
 
     # --- time ---------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
         for seat in self.seats:
             self._start(seat, now)
-        self._plan(now)
-
-    def _plan(self, now: float) -> None:
-        """When to look next: asked each turn, so it is worked out only when something has changed."""
-        due = min([seat.slot.due for seat in self.seats], default=inf)
-        condemned = self._condemned[0][0] if self._condemned else inf
-        self.next_look = min(due, now + EXIT_LOOK_S if self._ending else inf, condemned, self._look_at)
 
     def look(self, now: float) -> None:
-        """Does what is due: starts, kills, exits that were not heard of."""
-        self._execute(now)
-        for ending in [*self._ending]:
-            self._look_for_exit(ending, now)
-        if now >= self._look_at:
-            late_s = now - self._look_at if self._look_at else 0.0
-            self._look_at = now + LOOK_S
-            for seat in self.seats:
-                if (worker := seat.worker) is not None:
-                    self._look_for_exit(worker, now)
-                    if late_s > LOOK_S:
-                        worker.heard_at = now  # the pool itself stood still, and its beats wait unread
-                    elif self._is_silent(worker, now):
-                        self.kill(worker, f"it has said nothing for {SILENT_S:.0f} s", now)
+        """Does what is due. Whatever changes sets `next_look` to now, so that this plans anew."""
+        stood_still = now - self.next_look > LOOK_S
+        due = now + LOOK_S
         for seat in self.seats:
+            if (worker := seat.worker) is not None:
+                if stood_still:
+                    worker.heard_at = now  # its beats wait unread
+                self._look_at(worker, now)
             if now >= seat.slot.due:
                 self._overdue(seat, now)
-        self._plan(now)
+            due = min(due, seat.slot.due)
+            if (worker := seat.worker) is not None:
+                is_ending = worker.link_ended and seat.slot.state is not SlotState.STUCK
+                due = min(due, worker.dies_at, now + EXIT_LOOK_S if is_ending else inf)
+        self.next_look = due
 
-    def _is_silent(self, worker: Worker, now: float) -> bool:
-        """Imports and loads hold Python's lock for long, and a batch has a budget of its own."""
-        return worker.core is not None and not worker.core.running and now - worker.heard_at > SILENT_S
+    def _look_at(self, worker: Worker, now: float) -> None:
+        """For its exit, or for a reason to kill it."""
+        if worker.dies_at <= now:
+            worker.dies_at = inf
+            for line in worker.stacks():
+                log.error("slot %d: %s", worker.seat.slot.number, line)
+            worker.kill()
+        if (status := worker.poll()) is not None:
+            self._exited(worker, status, now)
+        elif worker.link_ended and now - worker.heard_at > STOP_S:
+            self.kill(worker, "its link ended, and it did not", now)
+        elif worker.core is not None and not worker.core.running and now - worker.heard_at > SILENT_S:
+            # Imports and loads hold Python's lock for long, and a batch has a budget of its own.
+            self.kill(worker, f"it has said nothing for {SILENT_S:.0f} s", now)
 
     def _overdue(self, seat: Seat, now: float) -> None:
         match seat.slot.overdue(now):
@@ -163,82 +154,80 @@ class Fleet:
     # --- a worker's life ----------------------------------------------------------------------------------------
 
     def _start(self, seat: Seat, now: float) -> None:
-        slot = seat.slot
+        slot, device = seat.slot, seat.device
         slot.start(now, self._config.health.import_timeout)
-        dumped = self._config.tensorflow.model_dump()
+        tensorflow = self._config.tensorflow.model_dump()
         try:
-            process = Process(environment(seat.device, os.environ, dumped, self._share))
+            worker = seat.worker = Worker(seat, environment(device, os.environ, tensorflow, self._share), now)
         except OSError as error:
             log.error("slot %d: no process could be started: %s", slot.number, error)
             slot.exited(now, f"no process could be started: {error}", held_jobs=False)
             return
-        worker = seat.worker = Worker(process, seat, heard_at=now)
-        self.by_token[process.token] = worker
-        device = seat.device
+        self._peers[worker.token] = worker
+        self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
+        self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
+        shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
+        self.tell(
+            worker,
+            {
+                "wire": WIRE,
+                "release": RELEASE,
+                "token": worker.token,
+                "address": self._address,
+                "slot": slot.number,
+                "device": shown,
+                "lanes": self._config.pool.lanes,
+                "tensorflow": tensorflow,
+                "state": str(self._state),
+                "models": len(seat.models),
+            },
+        )
+        for each in self._config.model:
+            if each.name in seat.models:
+                self.tell(worker, {"model": each.model_dump()})
+
+    def tell(self, worker: Worker, message: dict[str, Any], descriptor: int = -1) -> None:
+        """A worker reads its link all the time, so one whose link is full hangs."""
         try:
-            process.link.send(
-                {
-                    "wire": WIRE,
-                    "release": RELEASE,
-                    "token": process.token,
-                    "address": self._address,
-                    "slot": slot.number,
-                    "device": {
-                        "kind": device.kind,
-                        "uuids": device.uuids,
-                        "label": device.label,
-                        "count": len(device.uuids),
-                    },
-                    "lanes": self._config.pool.lanes,
-                    "tensorflow": dumped,
-                    "state": str(self._state),
-                    "models": len(seat.models),
-                }
-            )
-            for name in seat.models:
-                process.link.send({"model": self.models[name].settings})
+            worker.link.send(message, descriptor)
         except (OSError, BadMessage) as error:
-            worker.killed_for = f"it could not be told what to do: {error}"
-            process.kill()
-        self._watch(process.link.fileno(), lambda: self.hear(worker))
-        self._watch(process.output, lambda: self._read(worker))
+            if not worker.link_ended:
+                self.kill(worker, f"its link takes no more: {error}", time.monotonic())
 
     def hear(self, worker: Worker) -> None:
         """All that its link has now."""
         now = time.monotonic()
         try:
             while not worker.link_ended:
-                said = worker.process.link.receive()
+                said = worker.link.receive()
                 if said is None:
-                    self._link_ended(worker, now)
-                    break
-                worker.heard_at = now
-                self._told(worker, said[0], now)
+                    worker.link_ended, self.next_look = True, now
+                    self._forget(worker.link.fileno())
+                else:
+                    worker.heard_at = now
+                    self._told(worker, said[0], now)
         except BlockingIOError:
             pass
         except Exception as error:  # whatever it says costs this worker its life, and nobody else anything
             self.kill(worker, f"it said what no worker says: {type(error).__name__}: {error}", now)
-        self._plan(now)
 
     def _told(self, worker: Worker, message: Mapping[str, Any], now: float) -> None:
-        seat = worker.seat
-        slot = seat.slot
+        seat, slot, budgets = worker.seat, worker.seat.slot, self._config.health
         match message:
             case {"beat": True}:
                 pass
-            case {"phase": str(phase), "model": str(model)}:
-                budgets = self._config.health
-                budget_s = budgets.load_timeout if phase == "load" else budgets.warmup_timeout
+            case {"phase": "load" | "warm-up" as phase, "model": str(model)}:
                 worker.phase = f"{phase} of {model}"
-                if slot.state in (SlotState.STARTING, SlotState.LOADING):
+                if slot.state in COMING:
+                    budget_s = budgets.load_timeout if phase == "load" else budgets.warmup_timeout
                     slot.step(SlotState.LOADING, now, budget_s)
-            case {"failed": [str(model), str(text)]}:
-                if model in self.models:
-                    self.models[model].failed[slot.number] = text
-                    log.error("slot %d: %s", slot.number, text)
+                    self.next_look = now
+            case {"failed": [str(model), str(text)]} if model in seat.models:
+                seat.failed[model] = text
+                log.error("slot %d: %s", slot.number, text)
             case {"signature": [str(model), str(name), dict(record)]} if len(worker.signatures) < MOST_SIGNATURES:
                 Signature.from_record(record)
-                worker.signatures.setdefault(model, {})[name] = record
+                worker.signatures[model, name] = record
             case {"model": str(model), "is_stateful": bool(), "left_out": dict(), "notes": list()}:
                 if model not in seat.models:
                     raise BadMessage(f"no model {model!r} was asked for")
@@ -251,25 +240,24 @@ class Fleet:
                 raise BadMessage(f"{message!r:.200}")
 
     def _ready(self, worker: Worker, now: float) -> None:
-        seat = worker.seat
+        seat, number = worker.seat, worker.seat.slot.number
+        stateful = {each.name: each.stateful for each in self._config.model}
         for name, said in worker.loaded.items():
             facts = self.models[name]
-            facts.signatures = worker.signatures.get(name, {})
-            facts.left_out = {str(key): str(text) for key, text in said["left_out"].items()}
-            facts.notes = [str(note) for note in said["notes"]]
-            facts.failed.pop(seat.slot.number, None)
-            stateful = facts.settings["stateful"]
-            facts.is_stateful = said["is_stateful"] if stateful is None else stateful
-            if facts.is_stateful:
+            facts["signatures"] = {each: record for (of, each), record in worker.signatures.items() if of == name}
+            facts["left_out"], facts["notes"] = said["left_out"], said["notes"]
+            facts["is_stateful"] = said["is_stateful"] if stateful[name] is None else stateful[name]
+            if facts["is_stateful"]:
                 self._scheduler.set_stateful(name)
-            for note in facts.notes:
-                log.info("slot %d: model %s: %s", seat.slot.number, name, note)
-        worker.core = self._scheduler.worker_comes(seat.slot.number, list(worker.loaded))
-        self.by_core[worker.core] = worker
+            seat.failed.pop(name, None)
+            for note in said["notes"]:
+                log.info("slot %d: model %s: %s", number, name, note)
+        worker.core = self._scheduler.worker_comes(number, list(worker.loaded))
+        self.workers[worker.core] = worker
         seat.slot.step(SlotState.READY, now)
         worker.phase = "ready"
-        log.info("slot %d is READY on %s: %s", seat.slot.number, seat.device.label, ", ".join(worker.loaded))
-        self.changed()
+        log.info("slot %d is READY on %s: %s", number, seat.device.label, ", ".join(worker.loaded))
+        self.has_news, self.next_look = True, now
 
     def lane_comes(self, worker: Worker, route: bytes) -> None:
         """The link is read first: READY was sent before the lane's JOIN, on another socket."""
@@ -284,83 +272,55 @@ class Fleet:
         if worker.killed_for:
             return
         worker.killed_for = reason
-        slot = worker.seat.slot
-        log.error("slot %d: worker %d is killed: %s", slot.number, worker.process.pid, reason)
+        log.error("slot %d: worker %d is killed: %s", worker.seat.slot.number, worker.pid, reason)
         if worker.core is not None:
             self._scheduler.close(worker.core)
-        if slot.state is not SlotState.STUCK:
-            slot.kill(now)
+        worker.seat.slot.kill(now)
         if is_hung:
-            worker.process.ask_stacks()
-            self._condemned.append((now + STACKS_S, worker))
+            worker.ask_stacks()
+            worker.dies_at = now + STACKS_S
         else:
-            worker.process.kill()
-        self._plan(now)
-
-    def _execute(self, now: float) -> None:
-        """Kills hung workers that have had their time to write their stacks."""
-        for due, worker in [*self._condemned]:
-            if due <= now:
-                self._condemned.remove((due, worker))
-                for line in worker.process.stacks().splitlines():
-                    log.error("slot %d: %s", worker.seat.slot.number, line)
-                worker.process.kill()
-
-    def _link_ended(self, worker: Worker, now: float) -> None:
-        worker.link_ended = True
-        self._forget(worker.process.link.fileno())
-        self._ending.append(worker)
-        self._look_for_exit(worker, now)
-
-    def _look_for_exit(self, worker: Worker, now: float) -> None:
-        status = worker.process.poll()
-        if status is not None:
-            self._exited(worker, status, now)
-        elif worker.link_ended and not worker.killed_for and now - worker.heard_at > STOP_S:
-            self.kill(worker, "its link ended, and it did not", now)
+            worker.kill()
+        self.next_look = now
 
     def _exited(self, worker: Worker, status: int, now: float) -> None:
-        seat = worker.seat
-        if not worker.link_ended:
-            self.hear(worker)  # its last words
-            if seat.worker is not worker:
-                return  # its link's end was among them, and with it this exit
-            if not worker.link_ended:
-                worker.link_ended = True
-                self._forget(worker.process.link.fileno())
-        if worker in self._ending:
-            self._ending.remove(worker)
+        self.hear(worker)  # its last words
+        seat, slot, core = worker.seat, worker.seat.slot, worker.core
         self._read(worker)
-        self._forget(worker.process.output)
+        self._forget(worker.link.fileno())  # a child of it may hold the other end open
+        self._forget(worker.output)
         seat.worker = None
-        del self.by_token[worker.process.token]
+        for key in (worker.token, *worker.routes):
+            self._peers.pop(key, None)
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))
-        held = bool(worker.core and worker.core.running)
-        self.gone(worker)
-        if worker.core is not None:
-            del self.by_core[worker.core]
-            self._scheduler.worker_died(worker.core, reason, now)
+        held = bool(core and core.running)
+        if core is not None:
+            del self.workers[core]
+            self._scheduler.worker_died(core, reason, now)
         # After READY an exit status may be the model's own `exit()`, so it says nothing.
-        is_restartable = worker.core is not None or status not in FINAL
-        if not seat.slot.is_wanted:
-            log.info("slot %d: worker %d has ended", seat.slot.number, worker.process.pid)
+        is_restartable = core is not None or status not in FINAL
+        if slot.is_wanted:
+            log.error("slot %d: worker %d died: %s", slot.number, worker.pid, reason)
+            self.deaths = [*self.deaths[-9:], f"slot {slot.number}: {reason}"]
         else:
-            log.error("slot %d: worker %d died: %s", seat.slot.number, worker.process.pid, reason)
-            self.deaths = [*self.deaths[-99:], f"slot {seat.slot.number}: {reason}"]
-        seat.slot.exited(now, reason, held, is_restartable)
-        worker.process.close()
-        if seat.slot.state is SlotState.FATAL:
-            log.error("slot %d is FATAL: %s", seat.slot.number, reason)
-            self.changed()
+            log.info("slot %d: worker %d has ended", slot.number, worker.pid)
+        slot.exited(now, reason, held, is_restartable)
+        worker.close()
+        if slot.state is SlotState.FATAL:
+            log.error("slot %d is FATAL: %s", slot.number, reason)
+        self.has_news, self.next_look = True, now
 
     def _read(self, worker: Worker) -> None:
-        lines = worker.process.read()
+        lines = worker.read()
         if lines is None:
-            self._forget(worker.process.output)
-            return
-        for line in lines:
+            self._forget(worker.output)
+        for line in lines or ():
             if line.strip():
                 log.info("slot %d: %s", worker.seat.slot.number, line[:1000])
+
+    def _forget(self, descriptor: int) -> None:
+        with suppress(KeyError):  # it was forgotten at its end
+            self._sources.unregister(descriptor)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -368,18 +328,11 @@ class Fleet:
         """All are told to end. REQUIRES that they run nothing that is still wanted."""
         for seat in self.seats:
             seat.slot.stop(now, STOP_S)
-            if (worker := seat.worker) is not None and not worker.link_ended:
-                try:
-                    worker.process.link.send({"stop": True})
-                except OSError:
-                    worker.process.kill()
-        self._plan(now)
+            if seat.worker is not None:
+                self.tell(seat.worker, {"stop": True})
+        self.next_look = now
 
     def kill_all(self) -> None:
         for seat in self.seats:
             if seat.worker is not None:
-                seat.worker.process.kill()
-
-    @property
-    def is_empty(self) -> bool:
-        return all(seat.worker is None for seat in self.seats)
+                seat.worker.kill()

@@ -3,13 +3,14 @@
 import logging
 import math
 import os
-import select
+import resource
+import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from selectors import EVENT_READ, EpollSelector
 from typing import Any
 
 import zmq
@@ -19,13 +20,16 @@ from pool.config import Config
 from pool.core.failures import Lie, Refused
 from pool.core.jobs import Batch, Call, Job, ModelPolicy
 from pool.core.scheduler import Policy, Scheduler
+from pool.core.slots import SlotState
 from pool.devices import Device
 from pool.log import Log
-from pool.serve.clients import MOST_CHANNELS, Client, Entrance, Outbox
-from pool.serve.fleet import Fleet, Worker
-from pool.serve.quarantine import Quarantine
+from pool.serve.fleet import Fleet
+from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
-from pool.serve.sockets import read, router, send
+from pool.serve.sockets import Client, Outbox, accepted, entrance, read, router, send
+from pool.serve.worker import Worker
+from pool.systemd import Notifier
+from pool.wire import RELEASE, WIRE
 from pool.wire.bodies import (
     BATCH,
     GONE,
@@ -41,7 +45,10 @@ from pool.wire.bodies import (
     bodies,
     failure,
     failure_of,
+    pack,
+    unpack,
 )
+from pool.wire.link import credentials
 from pool.wire.signatures import Signature, signature_name
 from pool.wire.specs import BadMessage, fixed_bytes, parse_job
 
@@ -51,7 +58,10 @@ JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCE
 JOIN_BYTES = HEAD.size + TOKEN_BYTES
 LOOK_S = 1.0
 RETRY_S = 0.02
-MOST_CLIENTS = 1000
+MOST_CLIENTS, MOST_CHANNELS = 1000, 128  # channels of a client
+MOST_UNREAD_BYTES, MOST_UNREAD_S = 64 << 20, 30.0
+MOST_WAITING, MOST_QUESTION_BYTES = 1000, 16 << 10
+RESERVE = 2048  # descriptors that nobody gets but libzmq, which ends the process where it finds none
 POLLIN = int(zmq.POLLIN)
 
 log = logging.getLogger("pool.serve")
@@ -61,57 +71,54 @@ class Service:
     """REQUIRES the lock of the endpoint, and the main thread: workers end with the thread that started them."""
 
     def __init__(
-        self, config: Config, seats: list[tuple[Device, list[str]]], path: Path, state: Path, kept: Log
+        self,
+        config: Config,
+        seats: list[tuple[Device, list[str]]],
+        path: Path,
+        state: Path,
+        kept: Log,
+        notifier: Notifier,
     ) -> None:
-        self.config = config
         self.endpoint = f"ipc://{path}"
-        self.started = time.monotonic()
         self.is_stopping = False
-        self.clients: set[Client] = set()
+        self.sources = EpollSelector()
+        """What is read seldom, each with what is called then."""
+        self._config, self._notifier = config, notifier
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
+        """The first number of a descriptor that no peer gets: the kernel gives out the smallest that is free."""
+        self._state = ""
         self._stop_by = math.inf
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._router = router(self._context, f"ipc://{path}")
-        self._entrance = Entrance(path.with_name(f"{path.name}.link"))
+        self._router, self._monitor = router(self._context, self.endpoint)
+        self._entrance = entrance(path.with_name(f"{path.name}.link"))
+        self._clients: set[Client] = set()
+        self._peers: dict[bytes, Client | Worker] = {}  # by token, with which a route joins, and by route
+        self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
+        self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
+        self._waiting: list[tuple[Client, bytes, Body, float]] = []  # questions without an answer, and until when
         queue = config.queue
         policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, config.health.hung_after)
         self.scheduler = Scheduler(policy, self._fail, self._release)
         for model in config.model:
             self.scheduler.add_model(
                 model.name,
-                ModelPolicy(
-                    model.weight,
-                    model.max_batch,
-                    model.batch_wait or 0.0,
-                    model.stateful is True,
-                ),
+                ModelPolicy(model.weight, model.max_batch, model.batch_wait or 0.0, model.stateful is True),
             )
-        self._sources: dict[int, Callable[[], None]] = {}
-        self._rare = select.epoll()
-        self._peers: dict[bytes, Client | Worker] = {}  # by route
-        self._tokens: dict[bytes, Client] = {}
-        self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
-        self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
-        self.watch(self._entrance.socket.fileno(), self._client_comes)
-        self.fleet = Fleet(config, seats, self.scheduler, f"ipc://{path}", state, self.watch, self.forget)
-        self.questions = Questions(
-            config, self.endpoint, self.scheduler, self.fleet, self.clients, kept, self.tell, self.stop
-        )
-        self.fleet.changed = self.questions.models_changed
-        self.fleet.gone = self._worker_gone
-        self._quarantine = Quarantine(state / "quarantine")
-        self.watch(self._quarantine.bell, self._kept)
-        self.turned: Callable[[float], float] = lambda _: math.inf
-        """Called once a turn with the time, for systemd and for signals; says when to come again."""
+        self.fleet = Fleet(config, seats, self.scheduler, self.endpoint, state, self.sources, self._peers)
+        self._questions = Questions(config, self.endpoint, self.scheduler, self.fleet, self._clients, kept)
+        self._quarantine = state / "quarantine"
+        self.sources.register(self._entrance, EVENT_READ, self._client_comes)
+        self.sources.register(int(self._monitor.getsockopt(zmq.FD)), EVENT_READ, self._connections_come)
+        self._connections_come()  # a socket's FD tells of messages only to who has looked in vain before
 
     def run(self) -> None:
         """Until the pool has stopped. Raises what `pool.core` raises: then the pool must end."""
-        scheduler, fleet, rare = self.scheduler, self.fleet, self._rare
+        scheduler, fleet, rare = self.scheduler, self.fleet, self.sources
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
         fleet.start(now)
-        again_at = self.turned(now)
         while not (self.is_stopping and fleet.is_empty):
-            due = min(scheduler.next_timer(), fleet.next_look, again_at, now + LOOK_S)
+            due = min(scheduler.next_timer(), fleet.next_look, self._notifier.next_alive, now + LOOK_S)
             if self._unread:
                 due = min(due, now + RETRY_S)
             wait_s = due - time.monotonic()
@@ -121,36 +128,53 @@ class Service:
                 if source is self._router:
                     self._hear(now)
                 else:
-                    for descriptor, _ in rare.poll(0):
-                        if call := self._sources.get(descriptor):
-                            call()
+                    for key, _ in rare.select(0):
+                        if rare.get_map().get(key.fd) is key:  # else one before it has ended it
+                            key.data()
             if now >= due or len(ready) > 1 or not ready:
                 now = time.monotonic()
-                again_at = self._timers(now)
+                self._timers(now)
+            if fleet.has_news:
+                self._news(now)
             for batch in scheduler.dispatch(now):
                 self._run(batch, now)
             if self._outbox:
                 self._send(now)
 
-    def _timers(self, now: float) -> float:
+    def _timers(self, now: float) -> None:
         self.scheduler.expire(now)
         for core, reason in self.scheduler.hung(now):
-            self.fleet.kill(self.fleet.by_core[core], f"it hangs: {reason}", now, is_hung=True)
-        self.fleet.look(now)
-        self.questions.expire(now)
+            self.fleet.kill(self.fleet.workers[core], f"it hangs: {reason}", now, is_hung=True)
+        if now >= self.fleet.next_look:
+            self.fleet.look(now)
+        if self._questions.count(now):
+            self._ask_again(now)
         if self._unread:
             self._retry(now)
-        if self.is_stopping:
-            self._drain(now)
-        return self.turned(now)
+        if now >= self._stop_by or (self._stop_by < math.inf and self.scheduler.jobs == 0):
+            self._stop_by = math.inf
+            self.fleet.stop(now)
+        self._notifier.alive(now)
 
-    def watch(self, descriptor: int, call: Callable[[], None]) -> None:
-        self._sources[descriptor] = call
-        self._rare.register(descriptor, select.EPOLLIN)
-
-    def forget(self, descriptor: int) -> None:
-        if self._sources.pop(descriptor, None) is not None:
-            self._rare.unregister(descriptor)
+    def _news(self, now: float) -> None:
+        """A slot has come up or gone, or the pool stops: whoever waits for it hears of it."""
+        fleet = self.fleet
+        fleet.has_news = False
+        for name in fleet.models:
+            if why := fleet.why_unserved(name):
+                self.scheduler.give_up(name, why)
+                for client in self._clients:
+                    client.account.calls.clear()  # the next job of each is told so at once
+        self._ask_again(now)
+        if (state := fleet.state) == self._state:
+            return
+        line = f"{sum(seat.slot.state is SlotState.READY for seat in fleet.seats)} of {len(fleet.seats)} slots"
+        line, self._state = f"{line} at {self.endpoint}", state
+        if state == "DRAINING":
+            self._notifier.tell("stopping", "STOPPING=1")
+        elif state != "STARTING":
+            log.info("ready: %s%s", line, ", degraded" if state == "DEGRADED" else "")
+            self._notifier.tell(line, "READY=1")
 
     # --- what comes on the ROUTER -------------------------------------------------------------------------------
 
@@ -171,11 +195,10 @@ class Service:
                 else:
                     self._batch_done(peer, route, frame, now)
             except (BadMessage, Lie, ValueError, struct.error) as error:
-                self._cut_off(route, error, now)
+                self._cut_off(self._peers.get(route), error, now)
 
-    def _cut_off(self, route: bytes, error: Exception, now: float) -> None:
+    def _cut_off(self, peer: Client | Worker | None, error: Exception, now: float) -> None:
         """A peer that says what no correct peer says loses its link, and a worker its life."""
-        peer = self._peers.get(route)
         if isinstance(peer, Client):
             log.warning("client %d (uid %d) is cut off: %s", peer.pid, peer.uid, error)
             self._client_gone(peer)
@@ -185,40 +208,44 @@ class Service:
     def _join(self, route: bytes, frame: bytes | None) -> None:
         """The only message that an unknown route may send. Whoever sends another one hears that it is gone."""
         if frame is not None and len(frame) == JOIN_BYTES and frame[0] == Kind.JOIN:
-            token = frame[HEAD.size :]
-            if worker := self.fleet.by_token.get(token):
-                self._peers[route] = worker
-                self.fleet.lane_comes(worker, route)
+            peer = self._peers.get(frame[HEAD.size :])
+            if isinstance(peer, Worker):
+                self._peers[route] = peer
+                self.fleet.lane_comes(peer, route)
                 return
-            client = self._tokens.get(token)
-            if client is not None and len(client.routes) < MOST_CHANNELS:
-                self._peers[route] = client
-                client.routes.add(route)
+            if peer is not None and len(peer.routes) < MOST_CHANNELS:
+                self._peers[route] = peer
+                peer.routes.add(route)
                 return
         send(self._router, route, [GONE])
 
     # --- clients ------------------------------------------------------------------------------------------------
 
     def _client_comes(self) -> None:
-        try:
-            client = self._entrance.accept()
-        except OSError as error:
-            log.error("no client can come in: %s", error)
-            time.sleep(0.01)  # the backlog keeps the descriptor readable: do not spin
-            return
-        if client is None:
-            return
-        if len(self.clients) >= MOST_CLIENTS:
-            client.link.close()
-            return
-        try:
-            client.welcome(self.config.queue.default_timeout)
-        except OSError:  # he came and went
-            client.close()
-            return
-        self.clients.add(client)
-        self._tokens[client.token] = client
-        self.watch(client.link.fileno(), lambda: self._client_link(client))
+        with suppress(OSError):  # it has gone already
+            connection, _ = self._entrance.accept()
+            if len(self._clients) >= MOST_CLIENTS or connection.fileno() >= self._most:
+                connection.close()
+                return
+            connection.setblocking(False)
+            client = Client(connection)
+            self._clients.add(client)
+            self._peers[client.token] = client
+            self.sources.register(connection, EVENT_READ, lambda: self._client_link(client))
+            timeout_s = self._config.queue.default_timeout
+            about = {"wire": WIRE, "release": RELEASE, "pid": os.getpid(), "timeout_s": timeout_s}
+            client.link.send(about | {"token": client.token})  # if it has gone, its link says so next
+
+    def _connections_come(self) -> None:
+        """libzmq has taken connections. A process needs a link to have one, and gets none of the last descriptors."""
+        ours = {os.getpid(), *(seat.worker.pid for seat in self.fleet.seats if seat.worker is not None)}
+        clients = {client.pid for client in self._clients}
+        for descriptor in accepted(self._monitor):
+            # It may be closed by now, and its number another's: who that is decides.
+            with suppress(OSError), socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                pid, _, _ = credentials(connection)
+                if pid not in ours and (pid not in clients or descriptor >= self._most):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _client_link(self, client: Client) -> None:
         """All that a client's link has now."""
@@ -228,7 +255,7 @@ class Service:
                 match said:
                     case None:
                         self._client_gone(client)
-                    case {"arena": arena}, descriptor if descriptor >= 0:
+                    case {"arena": arena}, descriptor if 0 <= descriptor < self._most:
                         client.lend(arena, descriptor)
                     case {"drop": int(arena)}, -1:
                         self._drop(client, arena)
@@ -239,8 +266,7 @@ class Service:
         except BlockingIOError:
             return
         except (BadMessage, OSError, TypeError) as error:
-            log.warning("client %d (uid %d) is cut off: %s", client.pid, client.uid, error)
-            self._client_gone(client)
+            self._cut_off(client, error, time.monotonic())
 
     def _drop(self, client: Client, arena: int) -> None:
         """The arena is not used any more; workers unmap it."""
@@ -251,34 +277,32 @@ class Service:
                 worker = seat.worker
                 if worker is not None and arena in worker.arenas:
                     worker.arenas.discard(arena)
-                    self._tell(worker, {"drop": arena})
+                    self.fleet.tell(worker, {"drop": arena})
 
     def _client_gone(self, client: Client) -> None:
         """Its queued jobs end. What runs is dropped when it is done; only then its memory is unmapped."""
         if client.is_gone:
             return
-        self.forget(client.link.fileno())
-        self.clients.discard(client)
-        del self._tokens[client.token]
-        for route in client.routes:
-            self._channel_gone(route)
-        client.routes.clear()
+        self.sources.unregister(client.link.socket)
+        self._clients.discard(client)
+        for key in (client.token, *client.routes):
+            self._channel_gone(key)
         self.scheduler.account_ends(client.account)
         for arena in [*client.arenas]:
             self._drop(client, arena)
-        client.close()
+        client.is_gone = True
+        client.link.close()
 
     def _channel_gone(self, route: bytes) -> None:
         self._peers.pop(route, None)
         self._outbox.pop(route, None)
         self._unread.pop(route, None)
-        self.questions.forget(route)
 
     def _client_says(self, client: Client, route: bytes, body: Body, now: float) -> None:
         if body.kind == CANCEL:
             self.scheduler.cancel(client.account, route, body.job)
         elif body.kind == Kind.ASK:
-            self.questions.ask(client, route, body, now)
+            self._ask(client, route, body, now + body.seconds, now)
         elif body.kind == Kind.CLOSE:
             self.scheduler.channel_ends(client.account, route)
             client.routes.discard(route)
@@ -286,36 +310,60 @@ class Service:
         else:
             raise BadMessage(f"a body of kind {body.kind}")
 
-    def _job(self, client: Client, route: bytes, body: Body, now: float) -> None:
+    def _ask(self, client: Client, route: bytes, body: Body, until: float, now: float) -> None:
+        if len(body.whole) > MOST_QUESTION_BYTES:
+            raise BadMessage("a question that is too long")
+        match unpack(body.whole[HEAD.size :]):
+            case [str() as name, dict() as arguments]:
+                pass
+            case _:
+                raise BadMessage("a question without name and arguments")
         try:
-            call = client.account.calls.get(body.spec) or self._resolve(client, body.spec)
+            answer = self._questions.answer(client, name, arguments, now)
+            if answer is None and now >= until:
+                raise Refused("DeadlineExceeded", "no worker has loaded the model yet")
+            if answer is None and len(self._waiting) >= MOST_WAITING:
+                raise Refused("Overloaded", "too many ask for models that are not loaded yet")
+            if answer is None:
+                self._waiting.append((client, route, body, until))
+                return
+            if name == "stop":
+                self.stop()
+            data = pack(answer)
+            said = HEAD.pack(Kind.REPLY, 0, 0, 0, 0, len(data), body.job, 0.0, 0.0) + data
+        except Refused as refused:
+            said = failure(body.job, refused.error, refused.text)
+        except Exception as error:  # whoever looks must not end what he looks at
+            log.exception("the question %r was not answered", name)
+            said = failure(body.job, "PoolError", f"{type(error).__name__}: {error}")
+        self._outbox[route].append(said)
+
+    def _ask_again(self, now: float) -> None:
+        waiting, self._waiting = self._waiting, []
+        for client, route, body, until in waiting:
+            if route in self._peers:
+                self._ask(client, route, body, until, now)
+
+    def _job(self, client: Client, route: bytes, body: Body, now: float) -> None:
+        account = client.account
+        try:
+            call = account.calls.get(body.spec) or self._resolve(client, body.spec)
             if body.flags & SHARED:
                 part = PART.unpack_from(body.whole, len(body.whole) - 40)
                 if part[0] not in client.arenas:
                     self._client_link(client)  # it was lent before the job was sent, on another socket
                     if client.is_gone:
                         return
-                length = part[1 + 1]
+                _, _, length, _, _ = part
                 if why := client.check_part(part):
                     raise Refused("InvalidInput", why)
             else:
                 length = body.ends - body.begins
             if length != call.data_bytes and (call.data_bytes >= 0 or length < ~call.data_bytes):
                 raise Refused("InvalidInput", f"{length} bytes do not fit the tensors that its spec describes")
+            whole, until, resent = body.whole, now + body.seconds, body.flags & RESENT != 0
             self.scheduler.submit(
-                Job(
-                    client.account,
-                    route,
-                    body.job,
-                    call,
-                    body.whole,
-                    len(body.whole),
-                    now,
-                    now + body.seconds,
-                    body.priority,
-                    body.attempts,
-                    body.flags & RESENT != 0,
-                )
+                Job(account, route, body.job, call, whole, len(whole), now, until, body.priority, body.attempts, resent)
             )
         except Refused as refused:
             self._outbox[route].append(failure(body.job, refused.error, refused.text))
@@ -327,7 +375,7 @@ class Service:
         except BadMessage as error:
             raise Refused("InvalidInput", str(error)) from None
         facts = self.fleet.models.get(job.model)
-        if facts is not None and (why := self.questions.why_unserved(job.model)):
+        if facts is not None and (why := self.fleet.why_unserved(job.model)):
             raise Refused("ModelFailed", why)
         rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
         key = (job.signature, job.outputs, tuple((each.name, each.dtype, each.shape[1:]) for each in job.tensors))
@@ -337,8 +385,9 @@ class Service:
         is_joined = False
         if facts is not None and job.signature is not None:
             with suppress(LookupError):  # nothing is known yet, or its lane refuses it
-                signature = facts.signatures[signature_name(job.signature, facts.signatures)]
-                is_joined = Signature.from_record(signature).is_joined(job.outputs)
+                known = facts["signatures"]
+                signature = Signature.from_record(known[signature_name(job.signature, known)])
+                is_joined = signature.is_joined(job.outputs)
         call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, is_joined, length)
         client.account.keep(spec, call)
         return call
@@ -347,43 +396,24 @@ class Service:
         client = self._peers.get(job.channel)
         if not isinstance(client, Client):
             return
-        memory = -1
-        if error == "Quarantined" and job.body[1] & SHARED:
-            lent = client.arenas.get(PART.unpack_from(job.body, len(job.body) - PART.size)[0])
-            if lent is None:  # its channel is closed, and nobody waits for the job
-                return
-            memory = os.dup(lent[0])
         if error == "Quarantined":
-            self._quarantine.keep(job.channel, job.body, memory, text)
-        else:
-            self._outbox[job.channel].append(failure(job.number, error, text, RUNNING if is_running else 0))
-
-    def _kept(self) -> None:
-        """The inputs of quarantined jobs are on the disk: now their clients may use the memory again."""
-        os.eventfd_read(self._quarantine.bell)
-        while self._quarantine.finished:
-            route, body = self._quarantine.finished.popleft()
-            if route in self._peers:
-                self._outbox[route].append(body)
+            text = keep(self._quarantine, job, client.arenas, text)
+        self._outbox[job.channel].append(failure(job.number, error, text, RUNNING if is_running else 0))
 
     def _release(self, job: Job) -> None:
         if job.channel in self._peers:
             self._outbox[job.channel].append(HEAD.pack(Kind.RELEASED, 0, 0, 0, 0, 0, job.number, 0.0, 0.0))
-
-    def tell(self, route: bytes, body: bytes) -> None:
-        """To be sent at the end of this turn."""
-        self._outbox[route].append(body)
 
     # --- sending ------------------------------------------------------------------------------------------------
 
     def _send(self, now: float) -> None:
         outbox, self._outbox = self._outbox, defaultdict(list)
         for route, answers in outbox.items():
-            if route in self._unread:
-                self._unread[route].add(answers)
-            elif send(self._router, route, answers) is False:
-                self._unread[route] = Outbox(now)
-                self._unread[route].add(answers)
+            unread = self._unread.get(route) if self._unread else None
+            if unread is None and send(self._router, route, answers) is False:
+                unread = self._unread[route] = Outbox(now)
+            if unread is not None:
+                unread.add(answers)
 
     def _retry(self, now: float) -> None:
         """A ROUTER does not tell when a peer reads again."""
@@ -393,13 +423,14 @@ class Service:
                 unread.since = now
             if not unread.waiting:
                 del self._unread[route]
-            elif unread.is_past_bounds(now):
-                self._cut_off(route, BadMessage(f"it does not read: {unread.nbytes} bytes of answers wait"), now)
+            elif unread.nbytes > MOST_UNREAD_BYTES or now - unread.since > MOST_UNREAD_S:
+                error = BadMessage(f"it does not read: {unread.nbytes} bytes of answers wait")
+                self._cut_off(self._peers.get(route), error, now)
 
     # --- workers ------------------------------------------------------------------------------------------------
 
     def _run(self, batch: Batch, now: float) -> None:
-        worker = self.fleet.by_core[batch.worker]
+        worker = self.fleet.workers[batch.worker]
         frames = [BATCH.pack(RUN, 0, len(batch.jobs), batch.number)]
         for job in batch.jobs:
             body = job.body
@@ -411,26 +442,11 @@ class Service:
 
     def _lend(self, worker: Worker, job: Job) -> None:
         """A worker gets an arena's descriptor before the first batch that names it."""
-        arena = PART.unpack_from(job.body, len(job.body) - 40)[0]
-        if arena in worker.arenas:
-            return
-        client = self._peers.get(job.channel)
-        if isinstance(client, Client) and arena in client.arenas:
+        arena, client = PART.unpack_from(job.body, len(job.body) - 40)[0], self._peers.get(job.channel)
+        if arena not in worker.arenas and isinstance(client, Client) and arena in client.arenas:
             worker.arenas.add(arena)
             descriptor, size = client.arenas[arena]
-            self._tell(worker, {"arena": arena, "bytes": size}, descriptor)
-
-    def _tell(self, worker: Worker, message: dict[str, object], descriptor: int = -1) -> None:
-        """The worker reads its link all the time, so one that is full belongs to a worker that hangs."""
-        try:
-            worker.process.link.send(message, descriptor)
-        except OSError as error:
-            if not worker.link_ended:
-                self.fleet.kill(worker, f"its link takes no more: {error}", time.monotonic())
-
-    def _worker_gone(self, worker: Worker) -> None:
-        for route in worker.routes:
-            self._peers.pop(route, None)
+            self.fleet.tell(worker, {"arena": arena, "bytes": size}, descriptor)
 
     def _batch_done(self, worker: Worker, route: bytes, frame: bytes, now: float) -> None:
         kind, flags, _, number = BATCH.unpack_from(frame)
@@ -460,24 +476,22 @@ class Service:
     def stop(self) -> None:
         """Running jobs end, those that wait are handed back; then the workers are told to end."""
         if not self.is_stopping:
-            log.info("stopping: running jobs have %g s", self.config.pool.drain_timeout)
-            self.is_stopping = True
-            self._stop_by = time.monotonic() + self.config.pool.drain_timeout
+            log.info("stopping: running jobs have %g s", self._config.pool.drain_timeout)
+            self.is_stopping = self.fleet.has_news = True
+            self.fleet.next_look = time.monotonic()
+            self._stop_by = self.fleet.next_look + self._config.pool.drain_timeout
             self.scheduler.stop_taking()
-
-    def _drain(self, now: float) -> None:
-        if (self.scheduler.jobs == 0 or now >= self._stop_by) and self._stop_by != math.inf:
-            self._stop_by = math.inf
-            self.fleet.stop(now)
 
     def close(self) -> None:
         """REQUIRES that the workers have ended, or that the pool must end at once: then they are killed."""
         self.fleet.kill_all()
         if self._outbox:
             self._send(time.monotonic())
-        self._quarantine.close()
-        for client in [*self.clients]:
+        for client in [*self._clients]:
             self._client_gone(client)
         self._entrance.close()
+        self._connections_come()  # libzmq waits for room to tell of more
+        self._router.disable_monitor()
+        self._monitor.close()
         self._router.close(linger=500)
         self._context.term()

@@ -6,10 +6,11 @@ import resource
 import signal
 import time
 from pathlib import Path
+from selectors import EVENT_READ
 
 from pool.config import Config
 from pool.devices import named, slots
-from pool.endpoint import EndpointLock, admit, ipc_path, own, prepare_folder
+from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import setup
 from pool.serve.service import Service
@@ -17,7 +18,7 @@ from pool.systemd import Notifier
 
 __all__ = ["run"]
 
-FEWEST_DESCRIPTORS = 1024
+FEWEST_DESCRIPTORS, MOST_DESCRIPTORS = 4096, 1 << 16
 
 log = logging.getLogger("pool.serve")
 
@@ -33,19 +34,19 @@ def run(config: Config, embedded: int | None = None) -> int:
     devices = slots(config.pool.devices, os.environ)
     models = {each.name: named(each.devices, devices) for each in config.model}
     seats = [
-        (device, [name for name, slots_of in models.items() if number in slots_of])
+        (device, served)
         for number, device in enumerate(devices)
+        if (served := [name for name, where in models.items() if number in where])
     ]
     prepare_folder(path, config.pool.group)
-    lock = EndpointLock(path)
+    hold(path)
     kept = setup(os.environ)
     sockets = (path, path.with_name(f"{path.name}.link"))
     try:
-        service = Service(config, [seat for seat in seats if seat[1]], path, state_folder(config), kept)
+        notifier = Notifier(os.environ, os.getpid())
+        service = Service(config, seats, path, state_folder(config), kept, notifier)
         if config.pool.group:
             admit(config.pool.group, *sockets)
-        else:
-            path.chmod(0o600)
         try:
             conduct(service, embedded)
             return 0
@@ -55,63 +56,43 @@ def run(config: Config, embedded: int | None = None) -> int:
         finally:
             service.close()
     finally:
-        lock.release(*sockets)
+        for each in sockets:
+            each.unlink(missing_ok=True)
         kept.close()
 
 
 def conduct(service: Service, embedded: int | None) -> None:
-    """Signals, systemd and whoever embeds the pool, around the loop."""
-    notifier = Notifier(os.environ, os.getpid())
-    caught: list[int] = []
+    """Signals, and whoever embeds the pool, around the loop."""
+    began = time.monotonic()
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` and a shell's background jobs say so
-            signal.signal(number, lambda number, _: caught.append(number))
+            signal.signal(number, lambda *_: None)
 
     def signalled() -> None:
-        os.read(reader, 64)
-        while caught:
-            number = caught.pop()
+        for number in os.read(reader, 64):
             if service.is_stopping:
                 log.warning("a second %s: the pool ends at once", signal.Signals(number).name)
                 service.fleet.kill_all()
             service.stop()
 
     def left() -> None:
-        service.forget(embedded if embedded is not None else -1)
+        service.sources.unregister(embedded or 0)
         service.stop()
 
-    told = [""]
-
-    def turned(now: float) -> float:
-        state = service.questions.state
-        if state != told[0]:
-            ready = sum(bool(seat.worker and seat.worker.core) for seat in service.fleet.seats)
-            line = f"{ready} of {len(service.fleet.seats)} slots at {service.endpoint}"
-            is_first = told[0] in ("", "STARTING")
-            told[0] = state
-            if state in ("READY", "DEGRADED"):
-                log.info("%s: %s", "ready" if is_first or state == "READY" else "degraded", line)
-                notifier.tell(line, "READY=1" if is_first else "")
-            elif state == "DRAINING":
-                notifier.tell("stopping", "STOPPING=1")
-        notifier.alive(now)
-        return notifier.next_alive
-
-    service.watch(reader, signalled)
+    service.sources.register(reader, EVENT_READ, signalled)
     if embedded is not None:
-        service.watch(embedded, left)
-    service.turned = turned
+        service.sources.register(embedded, EVENT_READ, left)
     log.info("starting %d slots at %s", len(service.fleet.seats), service.endpoint)
     service.run()
-    log.info("stopped after %.0f s", time.monotonic() - service.started)
+    log.info("stopped after %.0f s", time.monotonic() - began)
 
 
 def raise_descriptors() -> None:
-    """libzmq ends the process where it finds no descriptor, so the pool takes all that it may have."""
+    """libzmq ends the process where it finds no descriptor, so the pool takes many, and keeps a reserve for it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
+    most = min(hard, MOST_DESCRIPTORS) if hard != resource.RLIM_INFINITY else MOST_DESCRIPTORS
     if most < FEWEST_DESCRIPTORS:
         raise InvalidConfig(f"the limit of open files is {most}; raise it to {FEWEST_DESCRIPTORS}: ulimit -Hn")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

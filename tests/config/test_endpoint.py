@@ -1,4 +1,3 @@
-import fcntl
 import grp
 import os
 import signal
@@ -8,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pool.endpoint import EndpointLock, admit, ipc_path, own, prepare_folder, sought
+from pool.endpoint import admit, hold, ipc_path, own, prepare_folder, sought
 from pool.errors import InvalidConfig, PoolError, PoolUnreachable
 
 SERVICE = "ipc:///run/pool/pool.sock"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pool.endpoint import EndpointLock
-lock = EndpointLock(Path(sys.argv[1]))
+from pool.endpoint import hold
+hold(Path(sys.argv[1]))
 print(flush=True)
 time.sleep(60)
 """
@@ -82,40 +81,14 @@ def test_a_live_pool_keeps_its_endpoint_and_a_killed_one_loses_it(tmp_path: Path
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(PoolError, match=rf"already running at ipc://{socket} \(pid {other.pid}\)"):
-            EndpointLock(socket)
+            hold(socket)
         other.send_signal(signal.SIGKILL)
-    socket.touch()  # what the killed one left
-    lock = EndpointLock(socket)
+    hold(socket)
     assert (tmp_path / "pool.sock.lock").read_text() == f"{os.getpid()}\n"
-    lock.release(socket)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_pool_whose_lock_was_removed_leaves_the_next_ones_files(tmp_path: Path) -> None:
-    socket = tmp_path / "pool.sock"
-    displaced = EndpointLock(socket)
-    (tmp_path / "pool.sock.lock").unlink()
-    current = EndpointLock(socket)
-    socket.touch()
-    displaced.release(socket)
-    assert socket.exists()
-    current.release(socket)
-
-
-def test_a_file_that_is_removed_before_it_is_locked_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(fd: int, operation: int) -> None:
-        monkeypatch.undo()
-        (tmp_path / "pool.sock.lock").unlink()
-        fcntl.flock(fd, operation)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    lock = EndpointLock(tmp_path / "pool.sock")
-    assert (tmp_path / "pool.sock.lock").exists()
-    lock.release()
 
 
 def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pool.sock.lock").symlink_to("elsewhere")
     with pytest.raises(InvalidConfig, match="remove it"):
-        EndpointLock(tmp_path / "pool.sock")
+        hold(tmp_path / "pool.sock")
     assert not (tmp_path / "elsewhere").exists()

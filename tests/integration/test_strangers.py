@@ -5,6 +5,7 @@ import fcntl
 import os
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def test_what_cannot_be_lent_costs_the_link(stub_pool: RunningPool, raw: RawClie
         os.close(descriptor)
 
 
-def test_who_has_not_joined_hears_that_it_is_gone(stub_pool: RunningPool) -> None:
+def test_who_has_not_joined_hears_that_it_is_gone(stub_pool: RunningPool, raw: RawClient) -> None:
     with zmq.Context() as context:
         for first in (b"", b"junk", join(b"0" * 16), HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0)):
             stranger = RawSocket(stub_pool.endpoint, b"0" * 16, context)
@@ -133,6 +134,31 @@ def test_who_has_not_joined_hears_that_it_is_gone(stub_pool: RunningPool) -> Non
             assert [body.kind for body in stranger.receive()] == [Kind.GONE]
             stranger.zmq.close()
     assert serves(stub_pool)
+
+
+def test_connections_without_a_link_or_without_end_are_cut(start_pool: StartPool, tmp_path: Path) -> None:
+    """libzmq ends a process that has no descriptor left."""
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n"
+    (tmp_path / "sitecustomize.py").write_text(limit)
+    path = ":".join([str(tmp_path), *(each for each in sys.path if each)])
+    pool = start_pool('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "double"\npath = "stub:double"\n', PYTHONPATH=path)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.RECONNECT_IVL, -1)
+        stranger.setsockopt(zmq.LINGER, 0)
+        with stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
+            stranger.connect(pool.endpoint)
+            assert monitor.poll(60_000), "it is cut"
+            stranger.disable_monitor()
+    client = RawClient(pool.endpoint)
+    client.socket.zmq.setsockopt(zmq.RCVTIMEO, 60_000)
+    assert client.ask("status")["clients"] == 1
+    with contextlib.ExitStack() as stack:
+        for _ in range(4500):
+            silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+            silent.connect(pool.endpoint.removeprefix("ipc://"))
+        client.send(client.job(1, "double", x=X))
+        assert client.ends(1)[1]["y"].tolist() == [[2.0]]
+    client.close()
 
 
 def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(stub_pool: RunningPool) -> None:
@@ -144,7 +170,8 @@ def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(stub_pool: Runni
         client.send(b"".join(client.job(number, "double", x=X) for number in range(100)))
         client.send(client.shared_job(100, "double", (5, 0, 64, 64, 64), x=X))
         client.link.close()  # while its letters are on the way
-        client.send(client.job(101, "double", x=X))
+        with contextlib.suppress(zmq.Again):
+            client.socket.zmq.send(client.job(101, "double", x=X), zmq.NOBLOCK)
         client.socket.zmq.close()
         client.context.term()
     watcher = RawClient(stub_pool.endpoint)

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ class RawSocket:
     def __init__(self, endpoint: str, token: bytes, context: "zmq.Context[Any]") -> None:
         self.zmq = context.socket(zmq.DEALER)
         self.zmq.setsockopt(zmq.RCVTIMEO, 10_000)
+        self.zmq.setsockopt(zmq.SNDTIMEO, 10_000)
         self.zmq.setsockopt(zmq.LINGER, 0)
         self.zmq.setsockopt(zmq.RCVHWM, 4)
         self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)
         self.zmq.connect(endpoint)
-        self.zmq.send(join(token))
+        with suppress(zmq.Again):  # the pool cuts the connection of a process without a link
+            self.zmq.send(join(token), zmq.NOBLOCK)
 
     def receive(self) -> Iterator[Body]:
         """The bodies of one message."""

@@ -1,4 +1,4 @@
-"""One worker's process: its start, its output, its stacks, and its end."""
+"""One worker: its seat, its process, its output, its stacks and its end."""
 
 import fcntl
 import os
@@ -6,34 +6,62 @@ import secrets
 import signal
 import socket
 import subprocess
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
 
-from pool.devices import command
+from pool.core.jobs import Worker as CoreWorker
+from pool.core.slots import Slot
+from pool.devices import Device, command
 from pool.wire.bodies import TOKEN_BYTES
 from pool.wire.exits import Exit
 from pool.wire.link import SEALS, Link
 
-__all__ = ["Process", "exit_text"]
+__all__ = ["Seat", "Worker", "exit_text"]
 
 STACKS_BYTES = 256 << 10
-LINES = 200
 READ_BYTES = 64 << 10
 
 
-class Process:
-    """REQUIRES the main thread: the kernel ends a worker with the thread that started it."""
+@dataclass(eq=False)
+class Seat:
+    """A slot, its device and its models."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    slot: Slot
+    device: Device
+    models: list[str]
+    worker: "Worker | None" = None
+    jobs: int = 0
+    """That its workers have answered."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """By model, why it could not be loaded here."""
+
+
+class Worker:
+    """One incarnation. REQUIRES the main thread: the kernel ends a worker with the thread that started it."""
+
+    def __init__(self, seat: Seat, environment: Mapping[str, str], now: float) -> None:
         """Raises `OSError`."""
+        self.seat = seat
         self.token = secrets.token_bytes(TOKEN_BYTES)
+        self.core: CoreWorker | None = None  # once it is READY
+        self.routes: set[bytes] = set()
+        self.arenas: set[int] = set()  # that it was sent
+        self.signatures: dict[tuple[str, str], dict[str, Any]] = {}  # by model and name
+        self.loaded: dict[str, dict[str, Any]] = {}  # by model, what it said of it
+        self.phase = "import"
+        self.heard_at = now
+        self.ending = ""  # its own last words
+        self.killed_for = ""
+        self.dies_at = inf  # it hangs, and writes its stacks until then
+        self.link_ended = False
+        self._rest = b""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link = Link(ours)
         self._stacks = os.memfd_create("stacks", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         self.output, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.lines: deque[str] = deque(maxlen=LINES)
-        self._rest = b""
         try:
             ours.setblocking(False)
             os.ftruncate(self._stacks, STACKS_BYTES)
@@ -57,15 +85,16 @@ class Process:
         self.pid = self._popen.pid
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it lives."""
+        """The exit status, negative for a signal; None while it lives. All that it has started ends with it."""
+        with suppress(OSError):
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # not reaped: the pid is still its
+                os.killpg(self.pid, signal.SIGKILL)
         return self._popen.poll()
 
     def kill(self) -> None:
-        """With all that it has started. REQUIRES that its exit was not seen: then its pid may be another's."""
-        if self._popen.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
+        with suppress(OSError):
+            if self.poll() is None:
                 os.killpg(self.pid, signal.SIGKILL)
-            with suppress(ProcessLookupError):
                 self._popen.kill()
 
     def ask_stacks(self) -> None:
@@ -76,8 +105,8 @@ class Process:
             if int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1:
                 os.kill(self.pid, signal.SIGUSR1)
 
-    def stacks(self) -> str:
-        return os.pread(self._stacks, STACKS_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace")
+    def stacks(self) -> list[str]:
+        return os.pread(self._stacks, STACKS_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace").splitlines()
 
     def read(self) -> list[str] | None:
         """Whole lines of its output since the last call. None: it has ended."""
@@ -85,33 +114,23 @@ class Process:
             data = os.read(self.output, READ_BYTES)
         except BlockingIOError:
             return []
-        except OSError:
-            return None
         if not data:
             return None
         *whole, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-READ_BYTES:]
-        lines = [line.decode("utf-8", "backslashreplace") for line in whole]
-        self.lines.extend(line[:1000] for line in lines)
-        return lines
+        return [line.decode("utf-8", "backslashreplace") for line in whole]
 
     def close(self) -> None:
         """Gives up what the pool holds of it. After its exit was seen."""
         self.link.close()
-        for descriptor in (self.output, self._stacks):
-            with suppress(OSError):
-                os.close(descriptor)
+        os.close(self.output)
+        os.close(self._stacks)
 
 
 def exit_text(status: int) -> str:
     """An exit by its name."""
-    if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        return f"{name} (out of memory?)" if -status == signal.SIGKILL else name
-    try:
-        return f"{Exit(status).name} ({status})"
-    except ValueError:
-        return f"exit status {status}"
+    with suppress(ValueError):
+        if status >= 0:
+            return f"{Exit(status).name} ({status})"
+        return signal.Signals(-status).name + (" (out of memory?)" if status == -signal.SIGKILL else "")
+    return f"exit status {status}"
