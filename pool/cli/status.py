@@ -118,7 +118,7 @@ def models(as_json: bool, endpoint: str | None) -> None:
                 name,
                 way,
                 key,
-                f"{info}{', has a default' if way == 'in' and key in each.defaults else ''}",
+                f"{info}{', has a default' if key in each.defaults else ''}",
                 jobs(each, key),
             )
             for name, each in signatures.items()

@@ -163,8 +163,8 @@ class Service:
         for name in fleet.models:
             if why := fleet.why_unserved(name):
                 self.scheduler.give_up(name, why)
-                for client in self._clients:
-                    client.account.calls.clear()  # the next job of each is told so at once
+        for client in self._clients:
+            client.account.calls.clear()  # what is known of models, their end too, counts from the next job on
         self._ask_again(now)
         if (state := fleet.state) == self._state:
             return

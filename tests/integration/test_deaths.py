@@ -204,7 +204,7 @@ def test_a_load_that_hangs_is_ended_by_its_budget(start_pool: StartPool) -> None
 def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, number: int) -> None:
     pool = start(start_pool, tmp_path)
     workers = pool.workers()
-    with Client(pool.endpoint) as client:
+    with Client(pool.endpoint, reconnect_timeout=0.1) as client:
         futures = [client.submit("count", row(n + 1.0)) for n in range(5)]
         until(lambda: client.status()["models"][1]["running"], "a run at the gate")
         pool.process.send_signal(number)
@@ -220,7 +220,7 @@ def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, n
 def test_sigkill_of_the_pool_leaves_no_worker_and_no_future(start_pool: StartPool, tmp_path: Path) -> None:
     pool = start(start_pool, tmp_path)
     workers = pool.workers()
-    client = Client(pool.endpoint)
+    client = Client(pool.endpoint, reconnect_timeout=0.1)
     futures = [client.submit("double", row(n + 1.0)) for n in range(100)]
     until(lambda: client.status()["models"][0]["running"], "a batch at the gate")
     pool.kill()

@@ -133,7 +133,7 @@ def test_odd_signatures(load, two, tmp_path):
     feeds = {"rows.flat_values": np.array([1, 2, 4], np.float32), "rows.row_splits_0": np.array([0, 2, 2, 3])}
     assert run(model, feeds, "ragged")["total"].tolist() == [3, 0, 4]
     assert set(model.signatures["sparse"].outputs) == {"s.indices", "s.values", "s.dense_shape"}
-    assert [name for name in model.signatures if model.can_be_joined(name)] == ["plain"]
+    assert [name for name in model.signatures if not any(model.verdicts(name, "on").values())] == ["plain"]
     model.warm_up()
     assert "signature 'random': batching = \"on\" has no effect: it draws random numbers" in model.notes
     assert [name for name, each in load(two)._bound.items() if each.has_parts] == ["ragged"]

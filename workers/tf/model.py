@@ -162,10 +162,10 @@ class Model:
                     what = f"its warm-up on zeros (batch size {rows})"
                     run({key: _zeros(info, rows) for key, info in signature.inputs.items()})
                 if vouched and not alone and (output := _mixed_output(run, signature)):
-                    notes.append(
-                        f"signature {name!r}: rows of {output!r} change with the rows beside them: is it right "
-                        'to vouch for them by batching = "on"?'
+                    what = (
+                        f'rows of {output!r} change with the rows beside them, so batching = "on" gives wrong answers'
                     )
+                    notes.append(f"signature {name!r}: {what}")
             except RunFailed as error:
                 notes.append(f"signature {name!r} failed {what}: {error}")
         self.notes = notes
@@ -195,8 +195,8 @@ def _mixed_output(run: Run, signature: Signature) -> str:
     for name, array in together.items():
         alone = np.concatenate([outputs[name] for outputs in each])
         if array.dtype.kind in "fcV":
-            pair = [value.astype(np.complex128) for value in (array, alone)]
-            is_same = array.shape == alone.shape and np.allclose(*pair, rtol=0.05, atol=1e-3, equal_nan=True)
+            one, other = array.astype(np.complex128), alone.astype(np.complex128)
+            is_same = one.shape == other.shape and np.allclose(one, other, rtol=0.05, atol=1e-3, equal_nan=True)
         else:
             is_same = np.array_equal(array, alone)
         if not is_same:
