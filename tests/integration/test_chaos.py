@@ -1,0 +1,141 @@
+"""Workers and pools that are killed, frozen and stopped under clients that come and go. CHAOS_SEED, CHAOS_SECONDS."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client, errors
+from support.pools import RunningPool, StartPool
+
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "240"))
+CONFIG = """
+[pool]
+devices = ["cpu", "cpu", "cpu"]
+drain_timeout = "2s"
+[queue]
+max_attempts = 6
+[health]
+hung_after = "3s"
+[restart]
+intensity = 1000
+[[model]]
+name = "double"
+path = "stub:double?sleep=0.002"
+batching = "on"
+[[model]]
+name = "plain"
+path = "stub:double"
+[[model]]
+name = "wide"
+path = "stub:double?width=20000"
+batching = "on"
+[[model]]
+name = "count"
+path = "stub:count?log={folder}/counted"
+"""
+WIDTH = {"wide": 20_000}
+
+
+class Chaos:
+    def __init__(self, start_pool: StartPool, folder: Path, seed: int) -> None:
+        self.config, self.start_pool = CONFIG.format(folder=folder), start_pool
+        self.pool: RunningPool = start_pool(self.config)
+        self.random = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.written: set[float] = set()
+        self.values = iter(range(1, 1 << 24))
+        self.lock = threading.Lock()
+
+    def strike(self) -> None:
+        """One blow, and the next pool where it ended this one."""
+        what = self.random.choice(("worker", "worker", "worker", "frozen worker", "pool", "stop", "frozen pool"))
+        self.counts[what] += 1
+        workers = self.pool.workers()
+        match what:
+            case "worker" | "frozen worker" if workers:
+                os.kill(self.random.choice(workers), signal.SIGKILL if what == "worker" else signal.SIGSTOP)
+            case "frozen pool":
+                os.kill(self.pool.pid, signal.SIGSTOP)
+                time.sleep(self.random.random())
+                os.kill(self.pool.pid, signal.SIGCONT)
+            case "pool" | "stop":
+                self.pool.kill() if what == "pool" else self.pool.stop()
+                self.pool.log.unlink()
+                self.pool = self.start_pool(self.config, wait=False, folder=self.pool.folder)
+
+    def live(self, seed: int, until_: float) -> None:
+        """A client after another, each with jobs of all kinds."""
+        draw = random.Random(seed)
+        while time.monotonic() < until_:
+            try:
+                client = Client(self.pool.endpoint)
+            except errors.PoolUnreachable:  # a new client does not wait for a pool
+                time.sleep(0.05)
+                continue
+            with client:
+                for _ in range(draw.randint(1, 20)):
+                    self.jobs(client, draw)
+
+    def jobs(self, client: Client, draw: random.Random) -> None:
+        model = draw.choice(("double", "double", "plain", "wide", "count"))
+        with self.lock:
+            values = [float(next(self.values)) for _ in range(draw.choice((1, 5, 50)))]
+        rows = [{"x": np.full((1, WIDTH.get(model, 1)), value, np.float32)} for value in values]
+        if draw.random() < 0.3:
+            self.check(model, values[0], lambda: client.run(model, rows[0]))
+            return
+        futures = client.submit_many(model, rows)
+        if draw.random() < 0.1:
+            for future in futures[1:]:
+                future.cancel()
+            futures, values = futures[:1], values[:1]
+        for value, future in zip(values, futures, strict=True):
+            self.check(model, value, lambda future=future: future.result(70))  # type: ignore[misc]
+
+    def check(self, model: str, value: float, call: Any) -> None:
+        try:
+            result = call()
+        except Exception as error:
+            self.counts[type(error).__name__] += 1
+            is_lost = model == "count" and isinstance(error, errors.WorkerLost) and not error.retryable
+            if not is_lost and not isinstance(error, errors.Overloaded):
+                self.wrong.append(f"{model} {value}: {error!r}")
+            return
+        self.counts[f"{model} answered"] += 1
+        if model == "count":
+            self.written.add(value)
+        elif not (result["y"] == 2 * value).all():
+            self.wrong.append(f"{model} {value}: {result['y']}")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(SECONDS + 200)
+def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, tmp_path: Path) -> None:
+    seed = int(os.environ.get("CHAOS_SEED", str(time.time_ns() % 1_000_000)))
+    print(f"CHAOS_SEED={seed} CHAOS_SECONDS={SECONDS:g}")
+    chaos = Chaos(start_pool, tmp_path, seed)
+    ends = time.monotonic() + SECONDS
+    threads = [threading.Thread(target=chaos.live, args=[seed + number, ends]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < ends:
+        time.sleep(chaos.random.uniform(0.2, 3.0))
+        chaos.strike()
+    for thread in threads:
+        thread.join(100)
+    print(dict(chaos.counts))
+    assert not any(thread.is_alive() for thread in threads), "a job hangs"
+    assert not chaos.wrong, chaos.wrong[:10]
+    runs = Counter(float(line.split()[1]) for line in (tmp_path / "counted").read_text().splitlines())
+    assert set(runs.values()) == {1}, "a stateful job ran twice"
+    assert chaos.written <= set(runs), "an answer without a run"
+    assert min(chaos.counts[name] for name in ("double answered", "count answered", "pool", "worker")) > SECONDS / 50
