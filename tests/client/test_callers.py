@@ -1,0 +1,153 @@
+"""Whatever becomes of a caller: dropped clients, programs that end, alarms, notebooks, loops that block or end early."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import nbclient
+import nbformat
+import numpy as np
+import pytest
+
+from pool import AsyncClient, Client, errors
+from support.pools import STUB, RunningPool, until
+
+
+def row(value: float = 1.0) -> dict[str, Any]:
+    return {"x": np.full((1, 1), value, np.float32)}
+
+
+def clients(pool: RunningPool) -> int:
+    with Client(pool.endpoint) as asking:
+        return int(asking.status()["clients"]) - 1
+
+
+def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_a_dropped_client_ends_with_its_thread_and_its_link(stub_pool: RunningPool) -> None:
+    threads = threading.active_count()
+    client = Client(stub_pool.endpoint)
+    client.run("plain", row())
+    future = client.submit("plain", row(3))
+    assert future.result(10)["y"].item() == 6
+    del client, future
+    gc.collect()
+    until(lambda: threading.active_count() == threads, "its thread has ended")
+    until(lambda: clients(stub_pool) == 0, "its link has ended")
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "1 / 0", "os._exit(0)"])
+def test_a_program_ends_at_once_whatever_it_left_open(stub_pool: RunningPool, end: str) -> None:
+    code = f"""
+import os, sys, threading
+import numpy as np
+from pool import Client, submit
+client = Client(sys.argv[1])
+x = {{"x": np.ones((1, 1), np.float32)}}
+kept = client.run("plain", x), client.submit_many("plain", [x] * 500)
+threading.Thread(target=client.run, args=["plain", x]).start()
+print("done", flush=True)
+{end}
+"""
+    began = time.monotonic()
+    ran = python(code, stub_pool.endpoint)
+    assert ran.stdout == "done\n"
+    assert ran.stderr == "" or "ZeroDivisionError" in ran.stderr
+    assert ran.returncode == {"sys.exit(3)": 3, "1 / 0": 1}.get(end, 0)
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("delay_ms", [10, 30, 60, 90, 120, 150])
+def test_an_alarm_in_a_program_s_first_run(stub_pool: RunningPool, delay_ms: int) -> None:
+    """Modules that a first call imports would be left half imported."""
+    code = """
+import signal, sys, time
+import numpy as np
+from pool import Client
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+x = {"x": np.ones((1, 1), np.float32)}
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]) / 1000)
+try:
+    client = Client(sys.argv[1])
+    while True:
+        client.run("plain", x), client.submit("plain", x).result(10)
+except KeyboardInterrupt:
+    pass
+before = set(sys.modules)
+with Client(sys.argv[1]) as client:
+    assert client.run("plain", x)["y"].item() == client.submit("plain", x).result(10)["y"].item() == 2
+    began = time.monotonic()
+    client.run("plain", x)
+    assert time.monotonic() - began < 0.5
+print("fine", flush=True)
+"""
+    ran = python(code, stub_pool.endpoint, str(delay_ms))
+    assert (ran.stdout, ran.stderr) == ("fine\n", "")
+
+
+def test_a_notebook(tmp_path: Any) -> None:
+    """A real kernel: an embedded pool, awaits in the kernel's own loop, an interrupt."""
+    (tmp_path / "config.toml").write_text(STUB.replace('"stub:double"', '"stub:double?sleep=0.001"'))
+    cells = [
+        "import asyncio, pool, signal, threading\nserver = pool.start('config.toml')",
+        "assert server.run('plain', [[2]])['y'].item() == 4\nfuture = server.submit('plain', [[3]])",
+        "client = pool.AsyncClient(server.status()['pool']['endpoint'])\n"
+        "found = await asyncio.gather(*(client.run('plain', [[i]]) for i in range(50)))\n"
+        "assert [each['y'].item() for each in found] == [2 * i for i in range(50)]",
+        "threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()\n"
+        "try:\n    while True:\n        server.run('plain', [[1]])\nexcept KeyboardInterrupt:\n    print('interrupted')",
+        "assert server.run('plain', [[5]])['y'].item() == 10 and future.result()['y'].item() == 6\n"
+        "await client.close()\nserver.close()\nprint('fine')",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = [
+        output["text"] for cell in notebook.cells for output in cell.outputs if output["output_type"] == "stream"
+    ]
+    assert printed == ["interrupted\n", "fine\n"]
+
+
+def test_a_loop_that_blocks_keeps_every_promise(stub_pool: RunningPool) -> None:
+    async def main() -> None:
+        async with AsyncClient(stub_pool.endpoint) as client:
+            await client.run("plain", row())
+            jobs = [asyncio.ensure_future(client.run("plain", row(i))) for i in range(100)]
+            short = asyncio.ensure_future(client.run("plain", row(), timeout=0.2))
+            await asyncio.sleep(0)
+            time.sleep(1.5)
+            assert [(await job)["y"].item() for job in jobs] == [2.0 * i for i in range(100)]
+            with suppress(errors.DeadlineExceeded):  # it was answered in time, though nobody read it
+                assert (await short)["y"].item() == 2
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_early_leaves_nothing(stub_pool: RunningPool) -> None:
+    async def leave(client: AsyncClient) -> Any:
+        await client.run("plain", row())
+        return asyncio.ensure_future(client.run("plain", row()))
+
+    async def again(client: AsyncClient) -> None:
+        found.append((await client.run("plain", row(4)))["y"].item())
+
+    client = AsyncClient(stub_pool.endpoint)
+    assert asyncio.run(leave(client)).cancelled()
+    found: list[float] = []
+    thread = threading.Thread(target=asyncio.run, args=[again(client)])
+    thread.start()
+    thread.join(20)
+    assert found == [8]
+    del client, thread
+    gc.collect()
+    until(lambda: clients(stub_pool) == 0, "its link has ended")
