@@ -1,4 +1,4 @@
-"""Whatever becomes of a caller: dropped clients, programs that end, alarms, notebooks, loops that block or end early."""
+"""Whatever becomes of a caller: dropped clients, ends of programs, alarms, a notebook, loops that block or end early."""
 
 import asyncio
 import gc
@@ -106,7 +106,7 @@ def test_a_notebook(tmp_path: Any) -> None:
         "found = await asyncio.gather(*(client.run('plain', [[i]]) for i in range(50)))\n"
         "assert [each['y'].item() for each in found] == [2 * i for i in range(50)]",
         "threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()\n"
-        "try:\n    while True:\n        server.run('plain', [[1]])\nexcept KeyboardInterrupt:\n    print('interrupted')",
+        "try:\n    while True: server.run('plain', [[1]])\nexcept KeyboardInterrupt:\n    print('interrupted')",
         "assert server.run('plain', [[5]])['y'].item() == 10 and future.result()['y'].item() == 6\n"
         "await client.close()\nserver.close()\nprint('fine')",
     ]
