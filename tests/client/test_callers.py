@@ -1,4 +1,4 @@
-"""Whatever becomes of a caller: dropped clients, ends of programs, alarms, a notebook, loops that block or end early."""
+"""Whatever becomes of a caller: dropped clients, programs that end, alarms, a notebook, loops that block or end."""
 
 import asyncio
 import gc
@@ -112,10 +112,8 @@ def test_a_notebook(tmp_path: Any) -> None:
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    printed = [
-        output["text"] for cell in notebook.cells for output in cell.outputs if output["output_type"] == "stream"
-    ]
-    assert printed == ["interrupted\n", "fine\n"]
+    streams = [each for cell in notebook.cells for each in cell.outputs if each["output_type"] == "stream"]
+    assert [each["text"] for each in streams] == ["interrupted\n", "fine\n"]
 
 
 def test_a_loop_that_blocks_keeps_every_promise(stub_pool: RunningPool) -> None:

@@ -1,0 +1,100 @@
+"""Workers that end in the middle of TensorFlow's own work: the stub's crash matrix, for the moments that matter."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client, errors
+from support.pools import RunningPool, until
+from tf.making import save_graph, v1
+from workers.tf.library import tf
+
+pytestmark = pytest.mark.tensorflow
+
+CONFIG = """
+[pool]
+devices = ["cpu", "cpu"]
+lanes = 1
+[health]
+hung_after = "2s"
+[[model]]
+name = "slow"
+path = "{folder}/slow"
+batching = "on"
+[[model]]
+name = "counter"
+path = "{folder}/counter"
+"""
+
+
+def slow() -> dict[str, Any]:
+    """y = 2 x, after so many rounds as the largest value says."""
+    x = v1.placeholder(tf.float32, [None, 1])
+    rounds = tf.cast(tf.reduce_max(x), tf.int32)
+    _, y = tf.while_loop(lambda i, _: i < rounds, lambda i, y: (i + 1, tf.identity(y)), [0, x * 2])
+    return {"serving_default": ({"x": x}, {"y": y})}
+
+
+def counter() -> dict[str, Any]:
+    n = v1.placeholder(tf.int64, [])
+    rounds = v1.placeholder(tf.int32, [])
+    total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer(), use_resource=True)
+    waited = tf.while_loop(lambda i: i < rounds, lambda i: (i + 1,), [0])
+    with tf.control_dependencies(tf.nest.flatten(waited)), tf.control_dependencies([total.assign_add(n)]):
+        return {"serving_default": ({"n": n, "rounds": rounds}, {"total": total.read_value()})}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("slow")
+    for build in (slow, counter):
+        save_graph(folder / build.__name__, build)
+    made = RunningPool(tmp_path_factory.mktemp("pool"), CONFIG.format(folder=folder), {})
+    made.wait_for("ready: 2 of 2")
+    yield made
+    made.kill()
+
+
+LONG = 3e7  # rounds: it never ends by itself
+
+
+def busy(client: Client, model: str) -> int:
+    """The worker that runs a job of the model, once it does."""
+    pids = until(
+        lambda: [slot["pid"] for slot in client.status()["slots"] if f"of {model} for" in slot["doing"]], "it runs"
+    )
+    return int(pids[0])
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+def test_a_worker_that_ends_within_a_run(running: RunningPool, blow: signal.Signals) -> None:
+    with Client(running.endpoint) as client:
+        long = client.submit("slow", [[LONG]])
+        pid = busy(client, "slow")
+        others = [client.submit("slow", [[float(i)]]) for i in range(20)]
+        assert [each.result(20)["y"].item() for each in others] == [2.0 * i for i in range(20)], "on the other worker"
+        os.kill(pid, blow)
+        with pytest.raises(errors.Quarantined):  # its second worker hangs, too
+            long.result(60)
+        assert client.run("slow", [[3.0]])["y"].item() == 6
+        until(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), "both are back")
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_stateful_run_is_not_repeated(running: RunningPool) -> None:
+    def add(rounds: float) -> dict[str, Any]:
+        return {"n": np.int64(1), "rounds": np.int32(rounds)}
+
+    with Client(running.endpoint) as client:
+        assert [client.run("counter", add(0))["total"].item() for _ in range(3)] == [1, 2, 3]
+        started, waiting = client.submit("counter", add(LONG)), client.submit("counter", add(0))
+        pid = busy(client, "counter")
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(errors.WorkerLost) as lost:
+            started.result(30)
+        assert not lost.value.retryable
+        assert waiting.result(30)["total"].item() == 1, "it had not started; the model is another worker's now"
