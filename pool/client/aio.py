@@ -41,8 +41,7 @@ class AsyncClient(Questions):
         except Unknown:
             plan, arrays = planner.prepare(request, inputs, await self._known(driver, model, timeout_s))
         if not plan.block:
-            result: Result = await driver.submit(plan, arrays, timeout_s, request.priority)
-            return result
+            return await driver.submit(plan, arrays, timeout_s, request.priority)
         work = Work(driver.submit, planner, request, timeout_s, plan.known or {})
         work.cut(plan, arrays)
         parts: list[Result] = []
@@ -51,8 +50,7 @@ class AsyncClient(Questions):
                 parts.append(work.take(await outcome_of(future)))
             return joined(parts)
         except Stale:
-            whole: Result = await driver.submit(plan, arrays, work.left_s, request.priority)
-            return whole
+            return await driver.submit(plan, arrays, work.left_s, request.priority)
         finally:
             work.cancel()
 
@@ -93,8 +91,7 @@ class AsyncClient(Questions):
         driver = await self._connected()
         timeout_s = Request(model, timeout=timeout, priority=priority).timeout_s(self._connector.timeout_s)
         plan, arrays = self._connector.planner.session(model, fetches, feeds)
-        result: Result = await driver.submit(plan, arrays, timeout_s, priority)
-        return result
+        return await driver.submit(plan, arrays, timeout_s, priority)
 
     async def is_ready(self) -> bool:
         return all(model["state"] == "READY" for model in (await self.status())["models"])
@@ -142,7 +139,7 @@ class AsyncClient(Questions):
         await self.close()
 
 
-class LoopDriver(Driver["asyncio.Future[Any]"]):
+class LoopDriver(Driver["asyncio.Future[Result]"]):
     """Drives on an event loop."""
 
     def __init__(self, connector: Connector, loop: asyncio.AbstractEventLoop) -> None:
@@ -152,8 +149,8 @@ class LoopDriver(Driver["asyncio.Future[Any]"]):
         self._sources: list[int] = []
         self._timer = loop.call_soon(self.run)
 
-    def _future(self, number: int) -> "asyncio.Future[Any]":
-        future: asyncio.Future[Any] = self.loop.create_future()
+    def _future(self, number: int) -> "asyncio.Future[Result]":
+        future: asyncio.Future[Result] = self.loop.create_future()
         future.add_done_callback(lambda future: self._withdraw(number) if future.cancelled() else None)
         return future
 

@@ -85,7 +85,7 @@ class Driver(Generic[F]):
             made = job(self.channel, number, plan, arrays, began, timeout_s, GRACE_S, priority, flags)
             return self._put(made)
 
-    def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> F:
+    def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
         """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes."""
         began = time.monotonic()
         with self._lock:
@@ -227,9 +227,7 @@ class Driver(Generic[F]):
         if now < self._next_deadline:
             return
         with self._lock:
-            sent = [] if self.channel is None else [*self.channel.jobs.values()]
-            waiting = [*self._outbox.values(), *(orphan for orphan, _ in self._homeless), *sent]
-            waiting = [each for each in waiting if each.future is not None and not each.future.done()]
+            waiting = [each for each in self._all() if not each.future.done()]
             ended = [each for each in waiting if each.until <= now]
             self._next_deadline = min([each.until for each in waiting if each.until > now], default=inf)
         for each in ended:
@@ -262,6 +260,7 @@ class Driver(Generic[F]):
             self.channel.close()
 
     def _all(self) -> list[Job]:
+        """For which somebody waits."""
         sent = [] if self.channel is None else [*self.channel.jobs.values()]
         jobs = [*self._outbox.values(), *(orphan for orphan, _ in self._homeless), *sent]
         return [each for each in jobs if each.future is not None]
