@@ -71,6 +71,6 @@ class Calls:
             return Call(layout, rows.pop() if len(rows) == 1 else 0, self._joint(job.model, name, inputs, outputs))
 
     def _prepared(self, model: str, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Joint:
-        is_joined = self._models[model].signatures[name].is_joined(outputs)
+        is_joined = self._models[model].signatures[name].is_joined(inputs, outputs)
         sizes = sorted(self._settings[model]["allowed_batch_sizes"]) if is_joined else ()
         return Joint(self._models[model].prepare(name, inputs, outputs), is_joined, tuple(sizes))

@@ -42,7 +42,7 @@ class AsyncClient(Questions):
             plan, arrays = planner.prepare(request, inputs, await self._known(driver, model, timeout_s))
         if not plan.block:
             return await driver.submit(plan, arrays, timeout_s, request.priority)
-        work = Work(driver.submit, planner, request, timeout_s, plan.known or {})
+        work = Work(driver.submit, planner, request, timeout_s, plan.known)
         work.cut(plan, arrays)
         parts: list[Result] = []
         try:

@@ -33,6 +33,8 @@ class Piece(NamedTuple):
     rows: int = 1
     flags: int = 0
     nbytes: int = 0
+    weight: int = 1
+    """Of `in_flight`."""
 
 
 class Work:
@@ -45,7 +47,7 @@ class Work:
         self._source: Iterator[Piece] = iter(())
         self._in_flight = IN_FLIGHT
         self._window: deque[tuple[Piece, Any]] = deque()
-        self._nbytes = 0
+        self._nbytes = self._flying = 0
         self._error: Exception | None = None
         """What the source raised. It is raised after the results of what came before it."""
 
@@ -55,32 +57,33 @@ class Work:
         if in_flight < 1:
             raise InvalidInput(f"in_flight={in_flight}: give 1 or more")
         signature, outputs = chosen(self._request, self._known), self._request.outputs
-        is_joined = signature.is_joined([outputs] if isinstance(outputs, str) else outputs)
         if isinstance(inputs, Mapping | np.ndarray):
             arrays = convert(inputs, signature)
             rows = common_rows(arrays)
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
+            is_joined = signature.is_joined(arrays, [outputs] if isinstance(outputs, str) else outputs)
             self._source = blocks(arrays, rows, signature.max_batch if is_joined else 1)
         elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
-            size = max(1, min(signature.max_batch, in_flight // BLOCKS_IN_FLIGHT)) if is_joined else 1
-            self._in_flight = in_flight // size
-            self._source = self._gathered(inputs, size) if size > 1 else map(Piece, inputs)
+            self._source = self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT))
         else:
             raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
 
     def _gathered(self, inputs: Iterable[Any], size: int) -> Iterator[Piece]:
-        """Neighbours of one row each that look alike, as blocks."""
+        """Neighbours of one row each that look alike, as blocks of at most so many rows where they may be joined."""
         group: list[list[Array]] = []
         last: Any = None
         try:
             for each in inputs:
                 plan, arrays = self._planner.prepare(self._request, each, self._known)
-                if group and (plan is not last or not plan.is_row or len(group) == size):
+                if group and plan is not last:
                     yield gathered(last, group)
                     group = []
                 group.append(arrays)
                 last = plan
+                if plan.rows != 1 or len(group) >= min(size, plan.most):
+                    yield gathered(plan, group)
+                    group = []
         except Exception:  # what came before it is answered first
             if group:
                 yield gathered(last, group)
@@ -96,7 +99,7 @@ class Work:
 
     def next(self) -> Any:
         """The future of the first piece that has not been taken; None: there is none left."""
-        while len(self._window) < self._in_flight and self._nbytes < MOST_BYTES and self._error is None:
+        while self._flying < self._in_flight and self._nbytes < MOST_BYTES and self._error is None:
             try:
                 piece = next(self._source, None)
                 if piece is None:
@@ -116,12 +119,14 @@ class Work:
         plan, arrays = self._planner.prepare(self._request, piece.inputs, self._known)
         future = self._submit(plan, arrays, self.left_s, self._request.priority, piece.flags)
         self._nbytes += piece.nbytes
+        self._flying += piece.weight
         return piece, future
 
     def take(self, outcome: "Result | PoolError") -> Result:
         """Of the first piece, whole. Raises its error; `Stale` if it is no answer to its rows."""
         piece, _ = self._window.popleft()
         self._nbytes -= piece.nbytes
+        self._flying -= piece.weight
         if isinstance(outcome, PoolError):
             raise outcome
         if piece.flags and not all(array.ndim and len(array) == piece.rows for array in outcome.values()):
@@ -161,8 +166,8 @@ def blocks(arrays: Mapping[str, Array], rows: int, size: int) -> Iterator[Piece]
 def gathered(plan: Plan, group: list[list[Array]]) -> Piece:
     arrays = group[0] if len(group) == 1 else [np.concatenate(column) for column in zip(*group, strict=True)]
     inputs = dict(zip(plan.names, arrays, strict=True))
-    flags = BLOCK if len(group) > 1 else 0
-    return Piece(inputs, len(group), flags, sum(array.nbytes for array in arrays))
+    count = len(group)
+    return Piece(inputs, count, BLOCK if count > 1 else 0, sum(array.nbytes for array in arrays), count)
 
 
 def derived(result: Result, arrays: "Mapping[str, Array] | Iterable[tuple[str, Array]]") -> Result:

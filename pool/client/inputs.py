@@ -66,17 +66,22 @@ class Request(NamedTuple):
 class Plan:
     """What jobs of equal specs share."""
 
-    __slots__ = ("block", "has_strings", "is_row", "known", "layout", "names", "room", "size", "spec")
+    __slots__ = ("block", "has_strings", "known", "layout", "most", "names", "room", "rows", "size", "spec")
 
-    def __init__(self, spec: bytes, layout: Layout, block: int = 0, known: Signatures | None = None) -> None:
+    def __init__(self, spec: bytes, layout: Layout) -> None:
         self.spec, self.layout = spec, layout
         self.size, self.has_strings = layout.fixed_bytes, layout.has_strings
         self.names = [tensor.name for tensor in layout.tensors]
-        self.is_row = all(tensor.shape[:1] == (1,) for tensor in layout.tensors)
+        rows = {tensor.shape[0] if tensor.shape else 0 for tensor in layout.tensors}
+        self.rows = rows.pop() if len(rows) == 1 else 0
+        """The first dimension of all inputs; 0 if there is none, or they differ."""
         self.room = 0
         """What the largest answer so far needed, if it was large."""
-        self.block, self.known = block, known
+        self.most = 1
+        """Rows that may run together."""
+        self.block = 0
         """Rows to cut the inputs into; 0: they travel whole."""
+        self.known: Signatures = {}
 
 
 class Unknown(Exception):
@@ -139,9 +144,9 @@ class Planner:
         if info is not None:
             if why := info.mismatch(job.tensors, job.outputs):
                 raise ValueError(why)
-            rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
-            if len(rows) == 1 and max(rows) > info.max_batch and info.is_joined(job.outputs):
-                plan.block, plan.known = info.max_batch, known
+            if info.is_joined(plan.names, job.outputs):
+                plan.most, plan.known = info.max_batch, known or {}
+                plan.block = plan.most if plan.rows > plan.most else 0
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         self._plans[spec] = plan

@@ -387,7 +387,7 @@ class Service:
             with suppress(LookupError):  # nothing is known yet, or its lane refuses it
                 known = facts["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
-                is_joined = signature.is_joined(job.outputs)
+                is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
         call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, is_joined, length)
         client.account.keep(spec, call)
         return call

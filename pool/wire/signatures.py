@@ -33,9 +33,13 @@ class Signature:
     max_batch: int = 1
     """Rows of one run at most, if it is joined."""
 
-    def is_joined(self, outputs: Iterable[str] | None) -> bool:
-        """Whether jobs that ask for these outputs (None: all) share runs, and their inputs may be cut into blocks."""
-        return all(self.verdicts.get(name) == "" for name in outputs or self.outputs)
+    def is_joined(self, inputs: Iterable[str], outputs: Iterable[str] | None) -> bool:
+        """Whether jobs that give these inputs, and ask for these outputs (None: all), share runs.
+
+        The verdicts are of jobs that leave out what has a default.
+        """
+        are_rows = all(self.verdicts.get(name) == "" for name in outputs or self.outputs)
+        return are_rows and self.defaults.isdisjoint(inputs)
 
     def record(self) -> dict[str, Any]:
         """For msgpack and JSON."""

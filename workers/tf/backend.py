@@ -14,14 +14,16 @@ from workers.tf.graph import Reachable
 from workers.tf.keras import read_keras
 from workers.tf.library import load_op_libraries, open_session, session_config, tf
 from workers.tf.model import Model
+from workers.tf.rows import prove
 from workers.tf.saved_model import read_saved_model
-from workers.tf.signature_defs import bind
+from workers.tf.signature_defs import Bound, bind
 
 __all__ = ["Backend"]
 
 # Where `fenv_t` of glibc's `bits/fenv.h` has the register, and its bits: FTZ and DAZ of MXCSR, FZ of FPCR.
 _REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
 _ENVIRONMENT_BYTES = 32
+_SMALL_BYTES = 4096
 
 
 class Backend:
@@ -81,7 +83,13 @@ class Backend:
                 reachable = Reachable(source.meta_graph.graph_def)
                 bound, left_out = bind(source, session.graph, reachable)
             session.graph.finalize()
-            return Model(settings, session, bound, left_out, reachable, source.notes)
+            graph_def = source.meta_graph.graph_def
+            is_asked = settings["batching"] == "auto"
+            proofs = {name: proof_of(each, graph_def) for name, each in bound.items() if is_asked}
+            for node in graph_def.node:  # the Session has them
+                if node.op == "Const" and node.attr["value"].ByteSize() > _SMALL_BYTES:
+                    node.attr["value"].Clear()
+            return Model(settings, session, bound, left_out, reachable, proofs, source.notes)
         except BaseException:
             session.close()
             raise
@@ -101,3 +109,10 @@ class Backend:
                 return read_keras(path, self._state)
             case _:
                 return read_bare_graph(settings, path, found is Format.FROZEN_GRAPH)
+
+
+def proof_of(bound: Bound, graph_def: Any) -> dict[str, str]:
+    """Of each output, why its rows may depend on each other; "" if they are proven not to."""
+    signature = bound.signature
+    shapes = {name: info.shape for name, info in signature.inputs.items()}
+    return prove(graph_def, bound.feeds, shapes, bound.fetches, signature.defaults)

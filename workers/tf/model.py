@@ -30,11 +30,13 @@ class Model:
         bound: Mapping[str, Bound],
         left_out: Mapping[str, str],
         reachable: Reachable,
+        proofs: Mapping[str, Mapping[str, str]],
         notes: Sequence[str],
     ) -> None:
         self._settings = settings
         self._session = session
         self._reachable = reachable
+        self._proofs = proofs
         self._bound = bound
         self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in bound.items()}
         self.left_out = left_out
@@ -47,8 +49,9 @@ class Model:
         self._callable = lru_cache(len(bound) + _MOST_RARE)(self._made)
 
     def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:
-        why = self._why_alone(signature) or ("" if batching == "on" else f'batching = "{batching}"')
-        return dict.fromkeys(self._bound[signature].fetches, why)
+        if (why := self._why_alone(signature)) or batching != "auto":
+            return dict.fromkeys(self._bound[signature].fetches, why or ("" if batching == "on" else "batching is off"))
+        return self._proofs[signature]
 
     def _why_alone(self, signature: str) -> str:
         bound = self._bound[signature]

@@ -1,0 +1,86 @@
+"""Rules made wrong in one line each: some dependent graph must then be proven, or no test would notice the fault."""
+
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from proof.dependent import DEPENDENT
+    from proof.making import question, traced
+    from workers.tf import row_rules, rows
+
+pytestmark = pytest.mark.tensorflow
+MUTANTS = [
+    # what the rules share
+    ('raise Stop(f"works over the rows', 'pass; (f"works over the rows'),
+    ("(len(others) > 1 or label not in result)", "label not in result"),
+    ("(len(others) > 1 or label not in result)", "len(others) > 1"),
+    ("    if sum(map(_has_rows, dims)) > 1 or any", "    if any"),
+    ("tensor.axis is None and not tensor.is_free and not may_count", "False"),
+    ("if not all(tensor.is_free for tensor in self.tensors()[1:]):", "if False:"),
+    ("return _ODD if any(map(_has_rows, sizes)) else fresh()", "return fresh()"),
+    ("    if len({(len(each.shape), each.axis,", "    if False and len({(len(each.shape), each.axis,"),
+    ("    return all(abs(size) < 2**31 for size in sizes)", "    return True"),
+    # single ops
+    ('HSVToRGB")(lambda op: op.alone().along([-1]))', 'HSVToRGB")(lambda op: op.alone())'),
+    ('ReverseV2")(lambda op: op.alone().along(op.ints(1)))', 'ReverseV2")(lambda op: op.alone())'),
+    ('_rule("Roll")(lambda op: op.alone().along(op.ints(2)))', '_rule("Roll")(lambda op: op.alone())'),
+    ("op.alone().along([-2, -1])", "op.alone()"),
+    ("op.alone().along([_channels(op)]))", "op.tensor(0))"),
+    ("op.alone().along([-1], op.sizes(1))] * 2", "op.tensor(0)] * 2"),
+    ("or _product(sizes[: result.axis]) != before", ""),
+    ("if at == source.axis or batch", "if batch"),
+    ("or source.shape[:batch] != places.shape[:batch]", ""),
+    ("begin in (None, 0) and end", "end"),
+    ("end in (None, size) and step == 1:", "step == 1:"),
+    ("and step == 1:", "and True:"),
+    ("elif _has_rows(begin):", "elif False:"),
+    ("if not before == after == 0", "if before != 0"),
+    ("or rows.axis != 0 or op.sizes(0)[0] != rows.shape[0]", ""),
+    ("elif tensor.axis != at or any", "elif any"),
+    ('not op.attr("is_training").b', "True"),
+    ("    op.alone()\n    (begin,)", "    (begin,)"),
+    ("if sizes is None else _made([rows, *sizes])", "if sizes else _made([rows])"),
+    ("if not op.tensor(1, True).is_free:", "if False:"),
+    ("and found.shape[1:] != made.shape[1:]", "and False"),
+    (".list.i or [None]", ".list.i"),
+    ("_broadcast(op, [_alike(op.tensors()), *op.tensors()])", "_broadcast(op, op.tensors())"),
+    # the walk
+    ('if not _is_free(self._call(op.attr("cond")', 'if False and (self._call(op.attr("cond")'),
+    ("            if joined == state:", "            if True:"),
+    ("        if not _is_free(choice):", "        if False:"),
+    ("return [*map(partial(_joined, op), *(", "return [*map(lambda one, other: other, *("),
+    ("        if not _holds(op.inputs[0]):", "        if False:"),
+    ("if isinstance(choice, Every) and all(node.op in _IDLE for", "if isinstance(choice, Every) and all(True for"),
+    (
+        "if type(each) is Unknown:\n                return each",
+        "if type(each) is Unknown:\n                return Tensor((ROWS,))",
+    ),
+]
+
+
+def module_of(module, source, monkeypatch):
+    spec = importlib.util.spec_from_loader(module.__name__, loader=None)
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, module.__name__, made)
+    exec(compile(source, module.__file__, "exec"), made.__dict__)
+    return made
+
+
+@pytest.fixture(scope="session")
+def graphs():
+    return {name: question(traced(*case)) for name, case in DEPENDENT.items()}
+
+
+@pytest.mark.parametrize(("right", "wrong"), MUTANTS)
+def test_a_wrong_rule_proves_a_dependent_graph(right, wrong, graphs, monkeypatch):
+    sources = [Path(module.__file__).read_text() for module in (row_rules, rows)]
+    mutated = [source.replace(right, wrong) for source in sources]
+    assert mutated != sources, "the line has changed: change the mutant"
+    module_of(row_rules, mutated[0], monkeypatch)
+    prove = module_of(rows, mutated[1], monkeypatch).prove
+    assert [name for name, asked in graphs.items() if not all(prove(*asked).values())]

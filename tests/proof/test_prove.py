@@ -1,0 +1,128 @@
+"""What `prove` is asked: graphs of SavedModels, feeds anywhere, graphs that are deep, odd or broken."""
+
+import random
+import warnings
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from proof.making import question, spec, tf, traced
+    from workers.tf.rows import prove
+
+pytestmark = pytest.mark.tensorflow
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def asked(graph, feeds, fetch, **more):
+    shapes = {tensor.name: tuple(-1 if size is None else size for size in tensor.shape) for tensor in feeds}
+    answers = prove(graph.as_graph_def(), {name: name for name in shapes}, shapes, {"y": fetch.name}, **more)
+    return answers["y"]
+
+
+def test_a_saved_model_as_a_session_loads_it(tmp_path):
+    module = tf.Module()
+    module.weights, module.bias = tf.Variable(tf.ones([3, 2])), tf.Variable([1.0, 2.0])
+    module.call = tf.function(lambda x: {"y": x @ module.weights + module.bias, "z": x - tf.reduce_mean(x, 0)})
+    tf.saved_model.save(module, tmp_path, module.call.get_concrete_function(spec(3)))
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        signature = v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def["serving_default"]
+    names = [{key: info.name for key, info in infos.items()} for infos in (signature.inputs, signature.outputs)]
+    answers = prove(graph.as_graph_def(), names[0], {"x": (-1, 3)}, names[1])
+    assert answers == {"y": "", "z": "Mean 'Mean' works over the rows (axis 0)"}
+
+
+def test_a_feed_stands_for_the_output_of_a_node(graph):
+    x = v1.placeholder(tf.float32, [None, 2])
+    mean = x - tf.reduce_mean(x, 0)
+    assert asked(graph, [x], mean * 2.0)
+    assert not asked(graph, [mean], mean * 2.0)
+    assert not asked(graph, [x], x)
+
+
+def test_defaults_and_constants(graph):
+    x = v1.placeholder(tf.float32, [None, 2])
+    rate = v1.placeholder_with_default(1.0, [], "rate")
+    assert not asked(graph, [x], x * rate)
+    assert not asked(graph, [x, rate], x * rate, constants=[rate.name])
+    assert asked(graph, [x, rate], x * rate) == "input 'rate:0' has no axis 0 of any size"
+
+
+def test_writes_of_references_are_found_by_control_inputs(graph):
+    x = v1.placeholder(tf.float32, [None])
+    variable = tf.raw_ops.VariableV2(shape=[], dtype=tf.float32)
+    assert not asked(graph, [x], x + variable)
+    with tf.control_dependencies([tf.raw_ops.Assign(ref=variable, value=tf.constant(1.0))]):
+        assert asked(graph, [x], tf.identity(x)) == "Assign 'Assign' writes state"
+
+
+def test_control_flow_of_tensorflow_1(graph):
+    x = v1.placeholder(tf.float32, [None])
+    taken = tf.raw_ops.Switch(data=x, pred=tf.constant(True))
+    assert "control flow" in asked(graph, [x], tf.raw_ops.Merge(inputs=[*taken])[0])
+
+
+def test_layer_normalisation_as_keras_2_fuses_it(graph):
+    x = v1.placeholder(tf.float32, [None, 5, 4])
+    shape = tf.shape(x)
+    rows = tf.reshape(x, [1, shape[0] * 5, 4, 1])
+    ones = tf.fill([shape[0] * 5], 1.0)
+    fused = tf.raw_ops.FusedBatchNormV3(x=rows, scale=ones, offset=ones, mean=[], variance=[], data_format="NCHW")
+    assert not asked(graph, [x], tf.reshape(fused.y, shape) * tf.ones([4]))
+
+
+def test_assertions_of_each_row_are_no_obstacle():
+    def checked(x):
+        tf.debugging.assert_less(x, 5.0)
+        tf.debugging.assert_equal(tf.shape(x)[1], 3)
+        return x * 2.0
+
+    function = tf.function(checked, input_signature=[spec(None)]).get_concrete_function()
+    assert [*prove(*question(function)).values()] == [""]
+
+
+def test_a_deep_graph_and_a_large_one(graph):
+    graph_def = tf.Graph().as_graph_def()
+    graph_def.node.add(name="x", op="Placeholder")
+    for place in range(50_000):
+        node = graph_def.node.add(name=f"n{place}", op="Relu", input=[f"n{place - 1}" if place else "x"])
+        node.attr["T"].type = tf.float32.as_datatype_enum
+    assert prove(graph_def, {"x": "x:0"}, {"x": (-1,)}, {"y": f"n{place}:0"}) == {"y": ""}
+
+
+def test_functions_that_call_themselves_or_each_other_often():
+    function = traced(tf.function(lambda x: tf.function(lambda y: y * 2.0)(x) + 1.0), spec(2))
+    graph_def, *others = question(function)
+    bodies = list(graph_def.library.function)
+    for body in bodies:
+        for node in body.node_def:
+            if node.op == "PartitionedCall":
+                node.attr["f"].func.name = body.signature.name
+    assert all(prove(graph_def, *others).values())
+
+
+def test_what_is_broken_raises_nothing():
+    graph_def, feeds, shapes, fetches = question(traced(lambda x: tf.nn.softmax(tf.reshape(x, [-1, 2, 2])), spec(4)))
+    r = random.Random(0)
+    assert prove(graph_def, feeds, shapes, fetches) == {"0": ""}
+    for _ in range(300):
+        broken = type(graph_def).FromString(graph_def.SerializeToString())
+        node = r.choice(broken.node)
+        change = r.randrange(5)
+        if change == 0:
+            broken.node.remove(node)
+        elif change == 1:
+            node.op = r.choice(["Nonsense", "MatMul", "Split", "If", "Const", "While", "Einsum"])
+        elif change == 2:
+            node.attr.clear()
+        elif change == 3:
+            node.input.append(r.choice([node.name, "nowhere:9", "^nowhere"]))
+        else:
+            del node.input[:]
+        assert all("\n" not in why for why in prove(broken, feeds, shapes, fetches).values())

@@ -1,0 +1,79 @@
+"""What is proven must agree with what runs: a job alone, and the same rows among others of other magnitudes.
+
+`PROOF_GRAPHS` and `PROOF_SEED` choose how many programs, and which.
+"""
+
+import os
+import random
+import warnings
+
+import numpy as np
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from proof.programs import Program
+    from workers.tf.rows import prove
+
+pytestmark = pytest.mark.tensorflow
+SEED = int(os.environ.get("PROOF_SEED", "1")) * 1_000_000
+COUNT = int(os.environ.get("PROOF_GRAPHS", "2000"))
+
+
+def made(seed, steps):
+    r, numbers = random.Random(seed), np.random.default_rng(seed)
+    ranks, inner = (1, 2, r.choice([0, 3])), [r.choice([1, 2, 3]) for _ in range(3)]
+    rows = (r.choice([1, 1, 2]), 1.0), (r.choice([1, 2, 3]), -40.0)
+    jobs = [[numbers.integers(-3, 4, (count, *inner[:rank])) * scale for rank in ranks] for count, scale in rows]
+    program = Program(r, jobs)
+    for _ in range(steps):
+        program.step()
+    return program
+
+
+def agrees(alone, together):
+    if not together.ndim or any(part.shape[1:] != together.shape[1:] or part.ndim != together.ndim for part in alone):
+        return False
+    if sum(map(len, alone)) != len(together):
+        return False
+    return np.allclose(np.concatenate(alone), together, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def run(seeds, steps):
+    """How many results were proven, independent in these runs, and dependent."""
+    proven = independent = dependent = 0
+    for seed in seeds:
+        program = made(seed, steps)
+        sizes = [variable[0].shape[1:] for variable in program.values[:3]]
+        shapes = {
+            feed: (-1, *(inner if seed % 2 else [-1] * len(inner)))
+            for feed, inner in zip(program.feeds, sizes, strict=True)
+        }
+        fetches = {str(at): variable[-1].name for at, variable in enumerate(program.values)}
+        found = prove(program.graph.as_graph_def(), {feed: feed for feed in program.feeds}, shapes, fetches)
+        for at, variable in enumerate(program.values[3:], 3):
+            *alone, together = [value.numpy() for value in variable[:-1]]
+            good = agrees(alone, together)
+            assert good or found[str(at)], f"seed {seed}: {variable[-1].op}"
+            proven += not found[str(at)]
+            independent += good
+            dependent += not good
+    return proven, independent, dependent
+
+
+def check(seeds, steps):
+    proven, independent, dependent = run(seeds, steps)
+    print(f"{proven} results proven, {independent} independent, {dependent} dependent")
+    assert proven > 0.5 * independent
+    assert dependent > 0.5 * independent
+
+
+@pytest.mark.timeout(600)
+def test_what_is_proven_is_independent():
+    check(range(SEED, SEED + COUNT), steps=6)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_same_for_many_graphs_of_more_ops():
+    check(range(SEED + COUNT, SEED + COUNT + 20_000), steps=12)

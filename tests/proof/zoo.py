@@ -1,0 +1,150 @@
+"""Models whose rows are independent, and graphs in which one row changes another's answer.
+
+`python -m proof.zoo` prints a table of verdicts for a page.
+"""
+
+import time
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import keras
+    import tensorflow as tf
+
+    from proof.making import spec, traced, verdicts
+
+L = keras.layers
+INTS = {"dtype": "int32"}
+
+
+def model(*layers):
+    return lambda: keras.Sequential([L.Input(layers[0][0], **layers[0][1]), *layers[1:]])
+
+
+def shape(*sizes, **options):
+    return sizes, options
+
+
+def encoder(mask=False):
+    tokens = L.Input((None,), **INTS)
+    x = L.Embedding(50, 16, mask_zero=mask)(tokens)
+    x = x + L.MultiHeadAttention(2, 8)(x, x)
+    x = L.Dense(16, "gelu")(L.LayerNormalization()(x))
+    return keras.Model(tokens, L.Dense(2)(L.GlobalAveragePooling1D()(x)))
+
+
+def decoder(length):
+    tokens = L.Input((length,), **INTS)
+    x = L.Embedding(50, 16)(tokens)
+    x = L.LayerNormalization()(x)
+    x = x + L.MultiHeadAttention(2, 8)(x, x, use_causal_mask=True)
+    return keras.Model(tokens, L.Dense(50)(x + L.Dense(16)(L.Dense(32, "relu")(x))))
+
+
+def tabular():
+    numbers, kind = L.Input((3,), name="numbers"), L.Input((1,), dtype="int64", name="kind")
+    joined = L.Concatenate()([numbers, L.Flatten()(L.Embedding(10, 4)(kind))])
+    return keras.Model([numbers, kind], L.Dense(1, "sigmoid")(joined))
+
+
+def vision_transformer():
+    image = L.Input((16, 16, 3))
+    x = L.Reshape((16, 12))(L.Conv2D(12, 4, strides=4)(image))
+    x = x + L.Embedding(16, 12)(keras.ops.arange(16))
+    x = x + L.MultiHeadAttention(2, 6)(L.LayerNormalization()(x), x)
+    return keras.Model(image, L.Dense(5, "softmax")(L.Flatten()(x)))
+
+
+def squeeze_excite():
+    image = L.Input((8, 8, 4))
+    scale = L.Dense(4, "sigmoid")(L.Dense(2, "relu")(L.GlobalAveragePooling2D(keepdims=True)(image)))
+    return keras.Model(image, L.Conv2D(2, 3)(image * scale))
+
+
+def application(name):
+    return lambda: getattr(keras.applications, name)(weights=None, input_shape=(64, 64, 3), classes=5)
+
+
+ARCHITECTURES = {
+    "MLP": model(shape(8), L.Dense(16, "relu"), L.BatchNormalization(), L.Dropout(0.5), L.Dense(3, "softmax")),
+    "CNN": model(shape(28, 28, 1), L.Conv2D(4, 3), L.MaxPool2D(), L.Flatten(), L.Dense(10)),
+    "transformer encoder": encoder,
+    "transformer encoder with mask": lambda: encoder(mask=True),
+    "decoder of fixed length": lambda: decoder(12),
+    "decoder of any length": lambda: decoder(None),
+    "vision transformer": vision_transformer,
+    "squeeze and excitation": squeeze_excite,
+    "Conv1D": model(shape(20, 4), L.Conv1D(8, 3, padding="causal"), L.GlobalMaxPool1D(), L.Dense(1)),
+    "Conv3D": model(shape(6, 6, 6, 1), L.Conv3D(2, 3), L.AveragePooling3D(2), L.Flatten(), L.Dense(1)),
+    "U-net": model(
+        shape(16, 16, 3),
+        L.Conv2D(4, 3, padding="same", strides=2),
+        L.Conv2DTranspose(4, 3, strides=2, padding="same"),
+        L.UpSampling2D(),
+        L.ZeroPadding2D(),
+        L.Conv2D(1, 1),
+    ),
+    "group normalisation": model(shape(8, 8, 4), L.GroupNormalization(2), L.SeparableConv2D(3, 3)),
+    "tabular with embedding": tabular,
+    "StringLookup": model(
+        shape(1, dtype="string"),
+        L.StringLookup(vocabulary=["a", "b"]),
+        L.CategoryEncoding(4, output_mode="one_hot"),
+        L.Dense(1),
+    ),
+    "Hashing": model(shape(1, dtype="string"), L.Hashing(10), L.Embedding(10, 2), L.Flatten()),
+    "Discretization": model(shape(2), L.Discretization([0.0, 1.0]), L.Embedding(3, 2), L.Flatten()),
+    "Normalization, Permute": model(
+        shape(6), L.Normalization(mean=0.0, variance=1.0), L.Reshape((2, 3)), L.Permute((2, 1)), L.Flatten()
+    ),
+    "LSTM": model(shape(5, 3), L.LSTM(4), L.Dense(1)),
+    "GRU, bidirectional": model(shape(5, 3), L.Bidirectional(L.GRU(4, return_sequences=True)), L.Dense(1)),
+    "LSTM over masked tokens": model(shape(None, **INTS), L.Embedding(9, 3, mask_zero=True), L.LSTM(4), L.Dense(1)),
+    "GRU, unrolled": model(shape(5, 3), L.GRU(4, unroll=True), L.Dense(1)),
+}
+LARGE = {name: application(name) for name in ("MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121")}
+
+
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], [0, 1]), -1)
+
+
+def of_example(records):
+    return tf.io.parse_example(records, {"a": tf.io.FixedLenFeature([3], tf.float32)})["a"] * 2.0
+
+
+STRING = spec(dtype=tf.string)
+FUNCTIONS = {
+    "image resize": (
+        lambda x: tf.image.resize(tf.cast(x, tf.float32) / 255.0, [8, 8]),
+        spec(None, None, 3, dtype=tf.uint8),
+    ),
+    "vocabulary table": (lambda x: tf.one_hot(TABLE.lookup(tf.strings.lower(x)) + 1, 3), STRING),
+    "parse_example, dense": (of_example, STRING),
+    "several inputs": (lambda x, y: tf.concat([x, y], 1) @ tf.ones([5, 2]), spec(2), spec(3, name="y")),
+    "reshape by tf.shape": (
+        lambda x: tf.reshape(tf.transpose(tf.reshape(x, [tf.shape(x)[0], 2, 3]), [0, 2, 1]), [-1, 6]),
+        spec(6),
+    ),
+    "flat and back": (lambda x: tf.reshape(tf.reshape(x, [-1, 3]) @ tf.ones([3, 3]), [-1, 4, 3]), spec(4, 3)),
+    "constant column": (lambda x: tf.concat([tf.fill([tf.shape(x)[0], 1], 1.0), x], 1), spec(2)),
+}
+
+
+def concrete(name):
+    """The function of one of the models."""
+    if name in FUNCTIONS:
+        function, *specs = FUNCTIONS[name]
+        return traced(function, *specs)
+    made = {**ARCHITECTURES, **LARGE}[name]()
+    specs = [tf.TensorSpec(each.shape, each.dtype, each.name) for each in made.inputs]
+    return traced(lambda *inputs: made([*inputs] if len(inputs) > 1 else inputs[0], training=False), *specs)
+
+
+if __name__ == "__main__":
+    print("| model | proven | ms | why not |\n| --- | --- | --- | --- |")
+    for each in (*ARCHITECTURES, *LARGE, *FUNCTIONS):
+        function = concrete(each)
+        begin = time.perf_counter()
+        whys = verdicts(function)
+        took = 1000 * (time.perf_counter() - begin)
+        print(f"| {each} | {'no' if any(whys) else 'yes'} | {took:.0f} | {'; '.join(filter(None, whys))} |", flush=True)

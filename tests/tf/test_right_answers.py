@@ -1,0 +1,135 @@
+"""With default settings an answer is what the model alone would have given, whoever asks beside it."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client, errors
+from support.pools import RunningPool
+from workers.tf.library import tf
+
+pytestmark = pytest.mark.tensorflow
+
+CONFIG = '[pool]\ndevices = ["cpu"]\nlanes = 1\n'
+random.seed(5)
+TABLE = np.random.default_rng(5).normal(size=(50, 4)).astype(np.float32)
+WEIGHTS = np.random.default_rng(6).normal(size=(3, 4)).astype(np.float32)
+
+
+def examples(ids: list[int]) -> bytes:
+    feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+    return tf.train.Example(features=tf.train.Features(feature={"ids": feature})).SerializeToString()
+
+
+class Mean(tf.Module):
+    """A feature of any length, padded to the longest of the batch before a mean."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+    def __call__(self, serialized: Any) -> Any:
+        ids = tf.io.parse_example(serialized, {"ids": tf.io.VarLenFeature(tf.int64)})["ids"]
+        return {"y": tf.reduce_mean(tf.nn.embedding_lookup(tf.constant(TABLE), tf.sparse.to_dense(ids)), 1)}
+
+
+class Split(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def __call__(self, text: Any) -> Any:
+        return {"y": tf.strings.split(text, "|").to_tensor()}
+
+
+class Norm(tf.Module):
+    """Normalised by row, after the maximum of all rows was taken off."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+    def __call__(self, x: Any) -> Any:
+        scaled = tf.exp(x - tf.reduce_max(x))
+        return {"y": scaled / tf.reduce_sum(scaled, 1, keepdims=True)}
+
+
+class Dense(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = tf.Variable(WEIGHTS)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+    def __call__(self, x: Any) -> Any:
+        return {"y": tf.nn.softmax(tf.nn.relu(x @ self.weights)), "mean": x - tf.reduce_mean(x, 0)}
+
+
+MODELS = {"mean": Mean, "split": Split, "norm": Norm, "dense": Dense}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("models")
+    config = CONFIG
+    for name, module in MODELS.items():
+        made = module()
+        tf.saved_model.save(made, str(folder / name), signatures=made.__call__)
+        config += f'[[model]]\nname = "{name}"\npath = "{folder / name}"\n'
+    running = RunningPool(tmp_path_factory.mktemp("pool"), config, {})
+    running.wait_for("ready:")
+    with Client(running.endpoint) as made:
+        yield made
+    running.kill()
+
+
+def ask(client: Client, model: str, inputs: list[Any], **options: Any) -> list[Any]:
+    """From four threads, so that jobs wait beside each other."""
+    parts = [inputs[at::4] for at in range(4)]
+
+    def many(part: list[Any]) -> list[Any]:
+        return [future.result(60) for future in client.submit_many(model, part, **options)]
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = [*threads.map(many, parts)]
+    return [answers[at % 4][at // 4] for at in range(len(inputs))]
+
+
+def test_a_feature_of_any_length(client: Client) -> None:
+    lengths = [3] * 4000 + [random.randint(1, 8) for _ in range(1000)]
+    ids = [[random.randrange(50) for _ in range(length)] for length in lengths]
+    found = ask(client, "mean", [[examples(each)] for each in ids])
+    for each, result in zip(ids, found, strict=True):
+        np.testing.assert_allclose(result["y"], TABLE[each].mean(0)[None], rtol=1e-5, atol=1e-6)
+    assert {result.timeline.together for result in found} == {1}
+
+
+def test_words_of_unlike_numbers(client: Client) -> None:
+    texts = ["|".join("w" * random.randint(1, 3) for _ in range(random.randint(1, 6))) for _ in range(2000)]
+    found = ask(client, "split", [[text] for text in texts])
+    assert [result["y"].tolist() for result in found] == [[text.encode().split(b"|")] for text in texts]
+
+
+def test_a_maximum_of_all_rows(client: Client) -> None:
+    rows = [np.random.default_rng(at).normal(size=(1, 3)).astype(np.float32) * 10 ** (at % 4) for at in range(2000)]
+    for row, result in zip(rows, ask(client, "norm", rows), strict=True):
+        scaled = np.exp(row - row.max())
+        np.testing.assert_allclose(result["y"], scaled / scaled.sum(), rtol=1e-4, atol=1e-6)
+        assert result.timeline.together == 1
+
+
+def test_proven_rows_share_runs_and_large_inputs_are_cut(client: Client) -> None:
+    rows = [np.random.default_rng(at).normal(size=(1, 3)).astype(np.float32) for at in range(2000)]
+    found = ask(client, "dense", rows, outputs=["y"])
+    assert max(result.timeline.together for result in found) > 1, "premise: jobs were joined"
+    every = np.concatenate(rows)
+    expected = tf.nn.softmax(tf.nn.relu(every @ WEIGHTS)).numpy()
+    np.testing.assert_allclose(np.concatenate([result["y"] for result in found]), expected, rtol=1e-5)
+    np.testing.assert_allclose(client.run("dense", every, outputs=["y"])["y"], expected, rtol=1e-5)
+    mapped = [result["y"] for result in client.map("dense", {"x": every}, outputs="y")]
+    np.testing.assert_allclose(np.concatenate(mapped), expected, rtol=1e-5)
+
+
+def test_an_output_that_mixes_rows_keeps_its_jobs_apart(client: Client) -> None:
+    rows = [np.float32([[at, 1, 2]]) for at in range(500)]
+    found = ask(client, "dense", rows)
+    assert {result.timeline.together for result in found} == {1}
+    assert all((result["mean"] == 0).all() for result in found), "a row less its own mean"
+    verdicts = client.model("dense")["signatures"]["serving_default"]["verdicts"]
+    assert verdicts["y"] == ""
+    assert "Mean" in verdicts["mean"]
+    with pytest.raises(errors.InvalidInput, match="float32"):
+        client.run("dense", [["text"]])
