@@ -15,8 +15,6 @@ MOST = 4000
 UNARY = [
     tf.abs,
     tf.nn.relu,
-    tf.nn.elu,
-    tf.sigmoid,
     tf.square,
     tf.sign,
     tf.floor,
@@ -161,6 +159,11 @@ def listed(r, x):
     return r.choice([values.stack, lambda: values.write(0, item).stack(), lambda: tf.stack([item])])()
 
 
+def coarse(x):
+    """Without last bits, which may change with the size of a batch, and show in the order of almost equal values."""
+    return tf.round(x * 1024.0) / 1024.0
+
+
 def hashed(x):
     """Of whole numbers: a hash shows the last bit, which may change with the size of a batch."""
     whole = tf.cast(tf.clip_by_value(tf.round(x), -99.0, 99.0), tf.int32)
@@ -173,6 +176,7 @@ def named(r, names):
 
 OPS = [
     lambda r, x, y: r.choice(UNARY)(x),
+    lambda r, x, y: coarse(r.choice([tf.sigmoid, tf.nn.elu])(x)),
     lambda r, x, y: named(r, BINARY)(x=x, y=y),
     lambda r, x, y: named(r, BINARY)(x=x, y=constant(r, *some(r))),
     lambda r, x, y: tf.where(x > 0.0, x, y) if r.random() < 0.5 else raw.Select(condition=y > 0.0, x=x, y=-x),
@@ -183,7 +187,7 @@ OPS = [
     lambda r, x, y: named(r, ["Cumsum", "Cumprod"])(x=x, axis=axis(r, x), exclusive=r.random() < 0.5),
     lambda r, x, y: raw.ReverseV2(tensor=x, axis=[axis(r, x)]),
     lambda r, x, y: raw.Roll(input=x, shift=[r.choice([-1, 1])], axis=[axis(r, x)]),
-    lambda r, x, y: raw.Softmax(logits=x),
+    lambda r, x, y: coarse(raw.Softmax(logits=x)),
     lambda r, x, y: raw.MatrixBandPart(input=x, num_lower=tf.constant(0), num_upper=tf.constant(-1)),
     lambda r, x, y: raw.TopKV2(input=x, k=r.choice([1, 2, size(r, x)])),
     lambda r, x, y: raw.Transpose(x=x, perm=r.sample(range(len(x.shape)), len(x.shape))),
