@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zmq.backend import Socket as Raw
@@ -61,11 +60,13 @@ class JobFuture(Future[Result]):
 
 def finish(future: Any, outcome: object) -> None:
     """Of `concurrent.futures` or asyncio. One that was cancelled meanwhile stays so."""
-    with suppress(BaseException):  # what a callback raises, `SystemExit` too, is no affair of the other jobs
+    try:  # `suppress` would cost a microsecond for each job
         if isinstance(outcome, Exception):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
+    except BaseException:  # what a callback raises, `SystemExit` too, is no affair of the other jobs
+        pass
 
 
 def late() -> DeadlineExceeded:
