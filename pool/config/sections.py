@@ -111,7 +111,7 @@ class Model(Section):
     name: Name = key(..., "What clients call the model.")
     path: Existing = key(..., "A SavedModel, a frozen graph (.pb), a checkpoint (.meta) or a Keras file.")
     devices: Devices | None = key("all", 'Which of the pool\'s devices serve the model: [0], ["cpu"] or [[0, 1]].')
-    batching: Literal["auto", "on", "off"] = key("auto", 'Joins jobs where rows are proven independent; "on": you vouch for them; "off": never.')
+    batching: Literal["auto", "on", "off"] = key("auto", 'Joins jobs of proven rows; "on": you vouch for all.')
     max_batch: Rows = key(32, "The most rows that run as one batch.")
     batch_wait: Duration | None = key("off", 'How long a job may wait for company on an idle lane, such as "2ms".')
     allowed_batch_sizes: list[Rows] = key([], "Batches are padded to these sizes, such as [1, 8, 32].")
