@@ -122,6 +122,51 @@ def attention(x):
     return tf.nn.softmax(x @ tf.transpose(x)) @ x
 
 
+def reserved(x):
+    """As many items as rows, of which one is set."""
+    values = tf.TensorArray(tf.float32, tf.shape(x)[0], element_shape=[None, 4]).write(0, x)
+    return tf.reduce_mean(values.stack(), 0)
+
+
+def never_set(x, sizes):
+    """An item that was never set is zeros of the shape that is asked for."""
+    items = raw.TensorListReserve(element_shape=-1, num_elements=2, element_dtype=tf.float32)
+    items = raw.TensorListSetItem(input_handle=items, index=0, item=x)
+    return raw.TensorListGetItem(input_handle=items, index=1, element_shape=sizes, element_dtype=tf.float32)
+
+
+def kept_rank(x):
+    """The sum of an axis that seems to have one entry."""
+    known = tf.reduce_prod(tf.constant([2, 3]), keepdims=True)
+    return tf.reduce_sum((x + tf.cast(known[None], tf.float32))[..., None], 1)
+
+
+def batches_of_sizes(x):
+    sizes = tf.stack([[4, 4], tf.fill([2], tf.shape(x)[0]), [4, 4], [4, 4]])
+    found = raw.GatherV2(params=sizes, indices=[[0]] * 4, axis=1, batch_dims=1)
+    return x + tf.cast(tf.reshape(found, [-1])[1], tf.float32)
+
+
+def masks_of_no_axis(x):
+    found = raw.StridedSlice(input=tf.stack([4, tf.shape(x)[0]]), begin=[1], end=[2], strides=[1], begin_mask=2)
+    return x + tf.cast(found[0], tf.float32)
+
+
+def conv_of_two_sizes(x):
+    """The height is the number of rows, which two sizes without it and without channels hide."""
+    options = {"strides": [1, 4, 1, 1], "padding": "SAME", "filter": tf.ones([1, 1, 2, 2])}
+    return raw.Conv2DBackpropInput(input_sizes=[tf.shape(x)[0], 4], out_backprop=x[:, :1], **options)
+
+
+def wrapped(x):
+    """Five rows are one, and two are an error: int32 wraps."""
+    rows = tf.reshape(x, [tf.shape(x)[0] * 2**30 // 2**30, -1])
+    return x - tf.reduce_max(rows, 1, keepdims=True)
+
+
+table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([b"b"])), "")
+
+
 DEPENDENT = {
     "softmax": (lambda x: tf.nn.softmax(x, 0), X),
     "softmax of a vector": (tf.nn.softmax, spec()),
@@ -245,4 +290,17 @@ DEPENDENT = {
     "strings joined": (lambda t: tf.strings.join([t, tf.strings.reduce_join(t)]), S),
     "examples of varying length": (parsed_ragged, S),
     "sparse examples": (parsed_varlen, S),
+    "split by count": (lambda x: x + tf.split(tf.range(9.0)[:, None], tf.stack([tf.shape(x)[0], -1]))[0], X),
+    "list of as many items": (reserved, X),
+    "list item never set, square": (lambda x: 1.0 + never_set(x, tf.fill([2], tf.shape(x)[0])), X),
+    "list item never set, of one axis": (lambda x: never_set(x, [2]), spec()),
+    "product that keeps its rank": (kept_rank, spec()),
+    "sizes gathered in batches": (batches_of_sizes, X),
+    "sizes sliced by masks of no axis": (masks_of_no_axis, X),
+    "transposed conv of two sizes": (conv_of_two_sizes, IMAGE),
+    "product that wraps": (wrapped, X),
+    "table with a default for each key": (
+        lambda t: raw.LookupTableFindV2(table_handle=table.resource_handle, keys=t, default_value=t),
+        S,
+    ),
 }

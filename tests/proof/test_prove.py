@@ -54,6 +54,55 @@ def test_defaults_and_constants(graph):
     assert asked(graph, [x, rate], x * rate) == "input 'rate:0' has no axis 0 of any size"
 
 
+def test_defaults_that_the_graph_computes(graph):
+    x = v1.placeholder(tf.float32, [None, 2])
+    for computed in (tf.reduce_max(x), tf.cast(tf.shape(x)[0], tf.float32)):
+        rate = v1.placeholder_with_default(computed, [], "rate")
+        assert "follows from the rows" in asked(graph, [x, rate], x * rate, constants=[rate.name])
+
+
+def test_the_oldest_variables_may_have_any_shape(graph):
+    """Of three rows, each would get one of its own; a row alone gets all three."""
+    x = v1.placeholder(tf.float32, [None, 4])
+    assert "unknown rank" in asked(graph, [x], x + tf.raw_ops.Variable(shape=[], dtype=tf.float32))
+
+
+def test_attributes_that_a_call_sets():
+    graph_def, *others = question(traced(tf.function(lambda x: tf.function(lambda y: tf.stack([y, y]))(x)[0]), spec(2)))
+    assert not any(prove(graph_def, *others).values())
+    for function in graph_def.library.function:
+        for node in function.node_def:
+            if node.op == "Pack":
+                node.attr["axis"].placeholder = "at"
+    assert "each call" in next(iter(prove(graph_def, *others).values()))
+
+
+def test_what_a_function_runs_beside_its_results():
+    """A call that no result needs, and that says nothing of effects, runs where the function names it."""
+
+    def checks(x):
+        tf.debugging.Assert(tf.reduce_any(x > 0.0), [0])
+        return x
+
+    def checked(x):
+        tf.function(checks, autograph=False)(x)
+        return x * 2.0
+
+    graph_def, *others = question(traced(tf.function(checked, autograph=False), spec(2)))
+    for function in graph_def.library.function:
+        for node in function.node_def:
+            node.op = node.op.replace("StatefulPartitionedCall", "PartitionedCall")
+            if node.op == "Identity":
+                node.input[:] = [text for text in node.input if not text.startswith("^")]
+    assert all(prove(graph_def, *others).values())
+
+
+def test_the_shape_of_a_handle_is_not_that_of_its_variable(graph):
+    x = v1.placeholder(tf.float32, [None, 4])
+    handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4])
+    assert asked(graph, [x], tf.reshape(x, [-1, tf.raw_ops.Size(input=handle)]))
+
+
 def test_writes_of_references_are_found_by_control_inputs(graph):
     x = v1.placeholder(tf.float32, [None])
     variable = tf.raw_ops.VariableV2(shape=[], dtype=tf.float32)

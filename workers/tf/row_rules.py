@@ -32,6 +32,7 @@ _MOST_ENTRIES = 64
 _Plan = list[tuple[int | None, int | None]]
 """For each axis of a result, which axis it comes from, and its size, or None where it comes as it was."""
 _INTS = (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
+_HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 class Stop(Exception):
@@ -58,7 +59,8 @@ def _no_product(*sizes: int) -> int:
 def _times(one: int, other: int) -> int:
     """Not beyond what sizes of 32 bits can hold, or they might wrap."""
     size = one * other
-    return _no_product(one, other) if size.bit_length() % _BITS > 30 or size.bit_length() > 12 * _BITS else size
+    known = one.bit_length() % _BITS + other.bit_length() % _BITS
+    return _no_product(one, other) if size and (known > 31 or size.bit_length() > 12 * _BITS) else size
 
 
 def _plus(one: int, other: int) -> int:
@@ -68,6 +70,11 @@ def _plus(one: int, other: int) -> int:
 def _over(one: int, other: int) -> int:
     is_whole = other != 0 and one % other == 0 and one % _ODD != 0
     return one // other if other != 0 and (is_whole or _is_known(one, other)) else _no_product(one, other)
+
+
+def _over_wrapped(one: int, other: int) -> int:
+    """Of a product made in 32 bits, which wraps for many rows if each counts a lot: it is then none of them."""
+    return _no_product(one, other) if one.bit_length() % _BITS > 20 and not _is_known(one) else _over(one, other)
 
 
 def _product(sizes: Iterable[int]) -> int:
@@ -110,7 +117,10 @@ class Tensor:
     def planned(self, plan: _Plan) -> "Tensor":
         if self.axis is not None and (self.axis, None) not in plan:
             raise Stop(f"works over the rows (axis {self.axis})")
-        return _made(self.shape[at or 0] if size is None else size for at, size in plan)
+        made = _made(self.shape[at or 0] if size is None else size for at, size in plan)
+        if self.axis is None and made.axis is not None:
+            raise Stop("makes as many entries as there are rows, of a constant")
+        return made
 
     def along(self, axes: Iterable[int], sizes: Iterable[int] = ()) -> "Tensor":
         return self.planned(self.plan(axes, sizes))
@@ -173,8 +183,10 @@ class Op:
         return sum(count for _, count in self.counts)
 
     def attr(self, name: str) -> Any:
-        """Exporters leave out attributes that have their default value."""
+        """Exporters leave out attributes that have their default value. In a function, the caller may give them."""
         if name in self.node.attr:
+            if self.node.attr[name].WhichOneof("value") == "placeholder":
+                raise Stop("has attributes that each call of its function sets")
             return self.node.attr[name]
         return next(attr.default_value for attr in op_def(self.type).attr if attr.name == name)
 
@@ -258,7 +270,7 @@ _rule(
     Ceil CheckNumerics ClipByValue Complex ComplexAbs Conj Cos Cosh DecodeBase64 Digamma Div DivNoNan Elu EncodeBase64
     Equal Erf Erfc Erfinv Exp Expm1 FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel
     Floor FloorDiv FloorMod Greater GreaterEqual Imag Inv Invert IsFinite IsInf IsNan LeakyRelu LeftShift Less LessEqual
-    Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr LookupTableFind LookupTableFindV2 Maximum Minimum Mod Mul MulNoNan
+    Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan
     Ndtri Neg NextAfter NotEqual OnesLike Pow PreventGradient Real RealDiv Reciprocal RegexReplace Relu Relu6 RightShift
     Rint Round Rsqrt SelectV2 Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square SquaredDifference
     StaticRegexFullMatch StaticRegexReplace StringJoin StringLength StringLower StringStrip StringToHashBucket
@@ -281,19 +293,25 @@ _rule("ExpandDims")(lambda op: op.tensor(0).with_axis(op.ints(1)[0], 1))
 _rule("OneHot")(lambda op: op.alone().with_axis(op.attr("axis").i, op.sizes(1)[0]))
 _rule("Pack")(lambda op: _alike(op.tensors()).with_axis(op.attr("axis").i, len(op.inputs)))
 _rule("Transpose")(lambda op: op.tensor(0).planned([(at, None) for at in op.ints(1)]))
-_rule("Shape ShapeN VariableShape")(lambda op: [_shape(op.tensor(place, True)) for place in range(op.outputs)])
-_rule("Size")(lambda op: Tensor((), (_product(op.tensor(0, True).shape),)))
-_rule("Rank")(lambda op: Tensor((), (len(op.tensor(0, True).shape),)))
+_rule("Shape ShapeN VariableShape")(lambda op: [_shape(_measured(op, place)) for place in range(op.outputs)])
+_rule("Size")(lambda op: Tensor((), (_product(_measured(op).shape),)))
+_rule("Rank")(lambda op: Tensor((), (len(_measured(op).shape),)))
 _rule("HashTable HashTableV2 MutableHashTable MutableHashTableV2")(lambda _: Tensor(()))
-_rule("Variable VariableV2 VarHandleOp")(lambda op: Tensor(_known(op.attr("shape").shape)))
+_rule("VariableV2 VarHandleOp")(lambda op: Tensor(_known(op.attr("shape").shape)))
+_rule("Variable")(lambda op: Tensor(_known(op.attr("shape").shape) or None))  # [] stands for any shape
 _rule("Placeholder")(lambda _: Tensor(None))  # not fed: it fails, or its owner feeds it the same in each run
 _rule("TensorListFromTensor")(lambda op: op.tensor(0).along([0]))
 _rule("TensorListStack")(lambda op: op.tensor(0))
-_rule("TensorListReserve")(lambda op: Reserved(f"{op.type} {op.node.name!r} makes a list in which nothing was set"))
 
 
 def _channels(op: Op) -> int:
     return {b"NHWC": -1, b"NDHWC": -1, b"NCHW": 1, b"NCDHW": 1}[op.attr("data_format").s]
+
+
+def _measured(op: Op, place: int = 0) -> Tensor:
+    if op.type != "VariableShape" and op.attr("T").type in _HANDLES:
+        raise Stop("measures a variable or a list, not what it holds")
+    return op.tensor(place, True)
 
 
 def _shape(tensor: Tensor) -> Tensor:
@@ -376,6 +394,8 @@ def _windows(op: Op) -> Tensor:
 @_rule("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput")
 def _transposed_convolution(op: Op) -> Tensor:
     rows = op.tensor(2)
+    if len(op.sizes(0)) != len(rows.shape):
+        raise Stop("is given a part of the shape")
     if not op.tensor(1).is_free or rows.axis != 0 or op.sizes(0)[0] != rows.shape[0]:
         raise Stop("has another number of rows than its input")
     return _made(op.sizes(0))
@@ -497,6 +517,13 @@ def _range(op: Op) -> Tensor:
     return Tensor((len(range(begin, end, step)),), numbers if len(numbers) <= _MOST_ENTRIES else None)
 
 
+@_rule("LookupTableFind LookupTableFindV2")
+def _found(op: Op) -> Tensor:
+    if op.tensor(2).shape:
+        raise Stop("has several defaults, of which tables that do not change take the first")
+    return op.tensor(1)
+
+
 @_rule("ParseExample ParseExampleV2")
 def _parse_example(op: Op) -> Sequence[Value]:
     """Dense features of a fixed shape. Others are padded to the longest row, or sparse."""
@@ -508,13 +535,20 @@ def _parse_example(op: Op) -> Sequence[Value]:
     return results
 
 
+@_rule("TensorListReserve")
+def _reserved(op: Op) -> Value:
+    op.tensor(1)  # how many: not as many as there are rows
+    return Reserved(f"{op.type} {op.node.name!r} makes a list in which nothing was set")
+
+
 @_rule("TensorListGetItem TensorListSetItem")
 def _list_item(op: Op) -> Tensor:
     if not op.tensor(1, True).is_free:
         raise Stop("takes or sets at places that depend on the rows")
     if op.type == "TensorListGetItem":
         item, shape = op.tensor(0).without([0]), op.sizes(2)  # the shape of an item that was never set, or -1
-        if len(shape) > 1 and item.axis is not None and shape[item.axis] not in (-1, item.shape[item.axis]):
+        alike = [size in (-1, own) for size, own in itertools.zip_longest(shape, item.shape)]
+        if op.tensor(2, True).shape and not all(alike):
             raise Stop("may read a constant with rows of its own")
         return item
     found, made = op.inputs[0], op.tensor(2).with_axis(0, fresh())
@@ -528,14 +562,18 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("Add", "AddV2"), lambda _, *arrays: np.frompyfunc(_plus, 2, 1)(*arrays)),
     "Sub": lambda _, one, other: np.frompyfunc(_plus, 2, 1)(one, -other),
     "Mul": lambda _, *arrays: np.frompyfunc(_times, 2, 1)(*arrays),
-    "FloorDiv": lambda _, *arrays: np.frompyfunc(_over, 2, 1)(*arrays),
+    "FloorDiv": lambda _, *arrays: np.frompyfunc(_over_wrapped, 2, 1)(*arrays),
     "Pack": lambda op, *arrays: np.stack(arrays, op.attr("axis").i),
     "ConcatV2": lambda op, *arrays: np.concatenate(arrays[:-1], op.ints(len(arrays) - 1)[0]),
     "Fill": lambda op, _, array: np.full(op.ints(0), array),
     "Cast": lambda op, array: array if op.attr("DstT").type in _INTS else None,
-    "Prod": lambda op, array, _: _product(array) if array.ndim == 1 and op.ints(1) in ([0], [-1]) else None,
+    "Prod": lambda op, array, _: (
+        _product(array) if array.ndim == 1 and op.ints(1) in ([0], [-1]) and not op.attr("keep_dims").b else None
+    ),
     "Unpack": lambda op, array: [*np.moveaxis(array, op.attr("axis").i, 0)],
-    "GatherV2": lambda op, array, places, _: np.take(array, np.reshape(op.ints(1), places.shape), op.ints(2)[0]),
+    "GatherV2": lambda op, array, places, _: (
+        None if op.attr("batch_dims").i else np.take(array, np.reshape(op.ints(1), places.shape), op.ints(2)[0])
+    ),
     "ExpandDims": lambda op, array, _: np.expand_dims(array, op.ints(1)[0]),
     "Squeeze": lambda op, array: np.squeeze(array, tuple(op.attr("squeeze_dims").list.i) or None),
     "Reshape": lambda op, array, _: np.reshape(array, op.ints(1)),
@@ -545,11 +583,11 @@ _FOLDS: dict[str, Callable[..., Any]] = {
 
 def _slice_of_sizes(op: Op, array: Any) -> Any:
     (begin,), (end,), (step,) = (op.ints(place) for place in (1, 2, 3))
-    if op.attr("ellipsis_mask").i or op.attr("new_axis_mask").i:
+    if op.attr("ellipsis_mask").i & 1 or op.attr("new_axis_mask").i & 1:
         return None
-    if op.attr("shrink_axis_mask").i:
+    if op.attr("shrink_axis_mask").i & 1:
         return array[begin]
-    return array[None if op.attr("begin_mask").i else begin : None if op.attr("end_mask").i else end : step]
+    return array[None if op.attr("begin_mask").i & 1 else begin : None if op.attr("end_mask").i & 1 else end : step]
 
 
 def _folded(op: Op) -> list[Tensor]:

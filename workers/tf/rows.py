@@ -46,7 +46,15 @@ def prove(
             given[body.source(tensor)] = (
                 rows if name not in constants else Tensor(None if shape is None else tuple(sizes))
             )
-        proof.check_effects(fetches.values(), feeds.values())
+        nodes = {name: body.nodes[body.source(tensor)[0]] for name, tensor in feeds.items() if name in constants}
+        computed = {name: node.input[0] for name, node in nodes.items() if node.op == "PlaceholderWithDefault"}
+        # The graph computes these, as the inputs are left out.
+        fed = [tensor for name, tensor in feeds.items() if name not in computed]
+        proof.check_effects(fetches.values(), fed)
+        known = {body.source(tensor): given[body.source(tensor)] for tensor in fed}
+        for name, text in computed.items():
+            is_free = _is_free(proof.run(body, known, [body.source(text)])[0])
+            proof.stop(f"the default of input {name!r} follows from the rows, or from their number", unless=is_free)
         values = proof.run(body, given, [body.source(tensor) for tensor in fetches.values()])
         return {name: proof.stopped or _verdict(name, value) for name, value in zip(fetches, values, strict=True)}
     except Exception as error:
@@ -72,6 +80,7 @@ class _Body:
             self.results = [self.source(function.ret[arg.name]) for arg in function.signature.output_arg]
             # These run, whether or not a result needs them.
             self.effects = [node.name for node in nodes if op_def(node.op).is_stateful]
+            self.effects += function.control_ret.values()
 
     def source(self, text: str) -> _Source:
         """The node, or argument, and the number of its output."""
