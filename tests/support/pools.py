@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from pool import Client
 
-__all__ = ["RunningPool", "StartPool", "until"]
+__all__ = ["RunningPool", "StartPool", "are_gone", "pool_in", "until"]
 
 WAIT_S = 60.0
 
@@ -25,6 +26,15 @@ def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> A
         assert time.monotonic() < ends, f"waited {seconds:g} s for: {what}"
         time.sleep(0.01)
     return found
+
+
+def are_gone(*pids: int) -> bool:
+    """Whether no such process runs. Of one that was killed, an entry stays until its parent has asked for it."""
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                return False
+    return True
 
 
 class RunningPool:
@@ -48,15 +58,14 @@ class RunningPool:
 
     def workers(self) -> list[int]:
         """Pids of the worker processes that are there now."""
-        try:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        except (FileNotFoundError, ProcessLookupError):
-            return []
-        return [int(child) for child in children]
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return [int(child) for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return []
 
     def wait_for(self, text: str) -> None:
         def is_there() -> bool:
-            assert self.process.poll() is None or text in self.log.read_text(), self.log.read_text()
+            has_ended = self.process.poll() is not None
+            assert text in self.log.read_text() or not has_ended, "the pool has ended"
             return text in self.log.read_text()
 
         try:
@@ -72,6 +81,17 @@ class RunningPool:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(WAIT_S)
+
+
+@contextmanager
+def pool_in(folder: Path, config: str) -> Iterator[RunningPool]:
+    """For the fixtures of whole files. It is ready."""
+    running = RunningPool(folder, config, {})
+    try:
+        running.wait_for("ready:")
+        yield running
+    finally:
+        running.kill()
 
 
 StartPool = Callable[..., RunningPool]
@@ -93,7 +113,7 @@ def start_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartPool]:
     for running in pools:
         workers = running.workers()
         running.kill()
-        until(lambda pids=workers: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers' end")
+        until(lambda pids=workers: are_gone(*pids), "the workers' end")
 
 
 STUB = """
@@ -119,10 +139,8 @@ path = "stub:echo?dtype=string"
 @pytest.fixture(scope="module")
 def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     """One for all tests of a file: two CPU workers with stub models."""
-    running = RunningPool(tmp_path_factory.mktemp("pool"), STUB, {})
-    running.wait_for("ready:")
-    yield running
-    running.kill()
+    with pool_in(tmp_path_factory.mktemp("pool"), STUB) as running:
+        yield running
 
 
 @pytest.fixture
