@@ -31,30 +31,20 @@ def test_from_start_to_stop(start_pool: StartPool) -> None:
     running = start_pool('[pool]\ndevices = ["cpu"]\n', wait=False)
     at = running.endpoint
     assert pool(at, "wait", "--model", "digits", "--timeout", "90") == READY
-    assert pool(at, "health") == READY
-
     record = json.loads(pool(at, "status", "--json"))
     assert record["pool"]["pid"] == running.pid
     assert record["slots"][0]["models"] == ["digits"]
-    assert ["0", "cpu:0"] in [line.split()[:2] for line in pool(at, "status").splitlines()]
-    assert "pixels" in pool(at, "models")
-
     answer = json.loads(pool(at, "submit", "digits", "--input", f"pixels=@{SEVEN}", "--json"))
     assert answer["outputs"]["label"]["values"] == [7]
     assert "did you mean" in pool(at, "submit", "digit", "--input", "1", status=1)
-    assert "write float32 [?, 64]" in pool(at, "submit", "digits", "--input", "pixel=1", status=2)
 
     assert "ready: 1 of 1" in pool(at, "logs")
+    assert "oneDNN" not in running.log.read_text(), "TensorFlow's words at each import are no news"
     assert "already running" in pool(at, "start", status=1)
 
     pool(at, "stop")
     assert running.process.wait(0) == 0
     assert pool(at, "health", status=1).startswith("pool: ")
-
-
-@pytest.mark.parametrize("command", ["health", "status", "stop", "models"])
-def test_without_a_pool_a_command_says_so(tmp_path: Path, command: str) -> None:
-    assert len(pool(f"ipc://{tmp_path}/pool.sock", command, status=1).splitlines()) == 1
 
 
 def on_terminal(running: RunningPool, *argv: str) -> tuple[subprocess.Popen[bytes], int]:

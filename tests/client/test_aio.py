@@ -3,13 +3,12 @@
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
-from support.pools import RunningPool, StartPool, until
+from support.pools import RunningPool, StartPool, row, until
 
 GATED = """
 [pool]
@@ -19,10 +18,6 @@ lanes = 1
 name = "gated"
 path = "stub:double?gate={folder}/gate&log={folder}/log"
 """
-
-
-def row(value: float = 1.0) -> dict[str, Any]:
-    return {"x": np.full((1, 1), value, np.float32)}
 
 
 def test_many_jobs_without_a_thread(stub_pool: RunningPool) -> None:

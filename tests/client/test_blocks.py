@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool
+from support.pools import RunningPool, pool_in
 
 CONFIG = """
 [pool]
@@ -32,10 +32,8 @@ max_batch = 16
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     folder = tmp_path_factory.mktemp("pool")
-    made = RunningPool(folder, CONFIG.format(folder=folder), {})
-    made.wait_for("ready:")
-    yield made
-    made.kill()
+    with pool_in(folder, CONFIG.format(folder=folder)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -11,15 +11,10 @@ from typing import Any
 
 import nbclient
 import nbformat
-import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
-from support.pools import STUB, RunningPool, until
-
-
-def row(value: float = 1.0) -> dict[str, Any]:
-    return {"x": np.full((1, 1), value, np.float32)}
+from support.pools import STUB, RunningPool, row, until
 
 
 def clients(pool: RunningPool) -> int:
@@ -43,7 +38,7 @@ def test_a_dropped_client_ends_with_its_thread_and_its_link(stub_pool: RunningPo
     until(lambda: clients(stub_pool) == 0, "its link has ended")
 
 
-@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "1 / 0", "os._exit(0)"])
+@pytest.mark.parametrize("end", ["pass", "1 / 0", "os._exit(0)"])
 def test_a_program_ends_at_once_whatever_it_left_open(stub_pool: RunningPool, end: str) -> None:
     code = f"""
 import os, sys, threading
@@ -60,11 +55,11 @@ print("done", flush=True)
     ran = python(code, stub_pool.endpoint)
     assert ran.stdout == "done\n"
     assert ran.stderr == "" or "ZeroDivisionError" in ran.stderr
-    assert ran.returncode == {"sys.exit(3)": 3, "1 / 0": 1}.get(end, 0)
+    assert ran.returncode == (end == "1 / 0")
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.parametrize("delay_ms", [10, 30, 60, 90, 120, 150])
+@pytest.mark.parametrize("delay_ms", [20, 60, 120])
 def test_an_alarm_in_a_program_s_first_run(stub_pool: RunningPool, delay_ms: int) -> None:
     """Modules that a first call imports would be left half imported."""
     code = """

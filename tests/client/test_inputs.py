@@ -33,14 +33,8 @@ def test_exact_arrays_need_no_signature_and_are_planned_once() -> None:
 
 @pytest.mark.parametrize(
     "inputs",
-    [
-        {"x": [1.0]},
-        {"x": np.ones(1)},
-        {"x": np.ones((2, 3), np.float32)},
-        np.ones(1, np.float32),
-        {"x": np.array(["a"])},
-    ],
-    ids=["list", "float64", "several rows", "no mapping", "strings"],
+    [{"x": [1.0]}, {"x": np.ones((2, 3), np.float32)}, np.ones(1, np.float32), {"x": np.array(["a"])}],
+    ids=["list", "several rows", "no mapping", "strings"],
 )
 def test_other_values_need_it(inputs: Any) -> None:
     with pytest.raises(Unknown):
@@ -55,12 +49,8 @@ def test_other_values_need_it(inputs: Any) -> None:
         (np.float64([0.1, math.nan, math.inf]), "float32", np.float32([0.1, math.nan, math.inf])),
         (np.array([1, 2], ">f4"), "float32", [1, 2]),
         (np.array([[1, 2], [3, 4]], np.float32).T, "float32", [[1, 3], [2, 4]]),
-        ([-128, 127], "int8", [-128, 127]),
         ([2**63], "uint64", [2**63]),
-        ([False], "int8", [0]),
         ([True], "float32", [1.0]),
-        ([7, -8], "int4", [7, -8]),
-        ([1, 2.5], "bfloat16", [1, 2.5]),
         ([], "int64", []),
         (np.array([1, 2], object), "int32", [1, 2]),
         ([1, 2j], "complex64", [1, 2j]),
@@ -77,21 +67,13 @@ def test_values_that_survive_are_taken(value: Any, dtype: str, expected: Any) ->
     ("value", "dtype"),
     [
         ([128], "int8"),
-        ([-1], "uint64"),
         (np.uint64([2**63]), "int64"),
         ([2**64], "uint64"),
-        ([0.5], "int32"),
         ([math.nan], "int32"),
-        ([2.0**63], "int64"),
         ([1e300], "float32"),
         ([3.0], "int32"),
-        ([-(2**62)], "float16"),
         ([math.inf], "float4_e2m1fn"),
         ([1], "bool"),
-        ([8], "int4"),
-        ([8.0], "float4_e2m1fn"),
-        ([math.inf], "float8_e4m3fn"),
-        ([2], "bool"),
         ([1j], "float32"),
         (["a"], "float32"),
         ([[1], [2, 3]], "float32"),
@@ -119,18 +101,12 @@ def test_a_cast_of_python_numbers_loses_nothing_but_digits(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [
-        (["x", "é".encode(), b"a\0"], [b"x", "é".encode(), b"a\0"]),
-        ("word", b"word"),
-        (np.array(["a", "bc"]), [b"a", b"bc"]),
-        ([["a"], ["b"]], [[b"a"], [b"b"]]),
-    ],
+    [(["x", "é".encode(), b"a\0"], [b"x", "é".encode(), b"a\0"]), ("word", b"word"), (np.array([["a"]]), [[b"a"]])],
 )
 def test_strings(value: Any, expected: Any) -> None:
-    array = converted(value, "string")
-    assert np.vectorize(lambda each: each if isinstance(each, bytes) else each.encode(), otypes="O")(
-        array
-    ).tolist() == (expected)
+    found = converted(value, "string")
+    as_bytes = np.vectorize(lambda each: each if isinstance(each, bytes) else each.encode(), otypes="O")
+    assert as_bytes(found).tolist() == expected
 
 
 @pytest.mark.parametrize(

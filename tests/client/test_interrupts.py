@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, until
+from support.pools import RunningPool, row, until
 
 ROUNDS = int(os.environ.get("INTERRUPT_ROUNDS", "1"))
 LARGE = 20_000  # values: through shared memory
-
-
-def x(value: float, rows: int = 1) -> dict[str, Any]:
-    return {"x": np.full((rows, 1), value, np.float32)}
 
 
 def at_line(number: int, call: Callable[[], Any], do: Callable[[], None]) -> bool:
@@ -75,7 +71,7 @@ def others(stub_pool: RunningPool, client: Client) -> Iterator[Callable[[], None
             value += 1
             stop.wait(0.001)
 
-    calls = (lambda value: client.run("plain", x(value)), lambda value: client.submit("plain", x(value)).result(10))
+    calls = (lambda value: client.run("plain", row(value)), lambda value: client.submit("plain", row(value)).result(10))
     threads = [threading.Thread(target=work, args=[call]) for call in calls]
     for thread in threads:
         thread.start()
@@ -91,10 +87,10 @@ def others(stub_pool: RunningPool, client: Client) -> Iterator[Callable[[], None
 
 
 CALLS: dict[str, Callable[[Client, float], Any]] = {
-    "run": lambda client, value: client.run("plain", x(value)),
-    "large run": lambda client, value: client.run("plain", x(value, LARGE)),
-    "submit": lambda client, value: client.submit("plain", x(value)).result(10),
-    "large submit": lambda client, value: client.submit("plain", x(value, LARGE)).result(10),
+    "run": lambda client, value: client.run("plain", row(value)),
+    "large run": lambda client, value: client.run("plain", row(value, LARGE)),
+    "submit": lambda client, value: client.submit("plain", row(value)).result(10),
+    "large submit": lambda client, value: client.submit("plain", row(value, LARGE)).result(10),
     "map": lambda client, value: [*client.map("double", {"x": np.full((3, 1), value, np.float32)})],
 }
 
@@ -133,8 +129,8 @@ def test_ctrl_c_in_the_first_calls_of_a_client(stub_pool: RunningPool) -> None:
 
         def first(clients: list[Client] = clients, line: int = line) -> None:
             clients.append(Client(stub_pool.endpoint))
-            clients[0].run("plain", x(line))
-            clients[0].submit("plain", x(line, LARGE)).result(10)
+            clients[0].run("plain", row(line))
+            clients[0].submit("plain", row(line, LARGE)).result(10)
 
         try:
             if not at_line(line, first, interrupt):
@@ -142,7 +138,7 @@ def test_ctrl_c_in_the_first_calls_of_a_client(stub_pool: RunningPool) -> None:
         except KeyboardInterrupt:
             pass
         for each in [*clients, Client(stub_pool.endpoint)]:
-            assert each.run("plain", x(3))["y"].item() == each.submit("plain", x(3)).result(10)["y"].item() == 6
+            assert each.run("plain", row(3))["y"].item() == each.submit("plain", row(3)).result(10)["y"].item() == 6
             each.close()
         line += 7  # each takes a while
     assert line > 100
@@ -161,7 +157,9 @@ def test_fork_at_each_line(client: Client, others: Callable[[], None], name: str
             if (child := os.fork()) == 0:
                 status = 1
                 try:
-                    fresh = client.run("plain", x(7))["y"].item() == client.submit("plain", x(7)).result(10)["y"].item()
+                    fresh = (
+                        client.run("plain", row(7))["y"].item() == client.submit("plain", row(7)).result(10)["y"].item()
+                    )
                     status = 0 if fresh and kept["y"].item() == 8 else 2
                 finally:
                     os._exit(status)
@@ -178,8 +176,8 @@ def test_fork_at_each_line(client: Client, others: Callable[[], None], name: str
 
 
 def test_a_fork_leaves_results_and_fails_the_parent_s_futures(client: Client) -> None:
-    client.submit("plain", x(1, LARGE)).result(10)
-    kept = [client.submit("plain", x(2, LARGE)).result(10), client.run("plain", x(3, LARGE))]
+    client.submit("plain", row(1, LARGE)).result(10)
+    kept = [client.submit("plain", row(2, LARGE)).result(10), client.run("plain", row(3, LARGE))]
     read, write = os.pipe()
     pending = client.submit("text", ["a" * 100_000])
     if (child := os.fork()) == 0:
@@ -199,8 +197,8 @@ def test_a_fork_leaves_results_and_fails_the_parent_s_futures(client: Client) ->
             os._exit(status)
     del kept[:]
     for value in range(10, 20):
-        assert (client.submit("plain", x(value, LARGE)).result(10)["y"] == 2 * value).all()
-        assert (client.run("plain", x(value, LARGE))["y"] == 2 * value).all()
+        assert (client.submit("plain", row(value, LARGE)).result(10)["y"] == 2 * value).all()
+        assert (client.run("plain", row(value, LARGE))["y"] == 2 * value).all()
     os.write(write, b"1")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert pending.result(10)["y"].item() == b"a" * 100_000

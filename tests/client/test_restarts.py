@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
-from support.pools import RunningPool, StartPool, until
+from support.pools import RunningPool, StartPool, row, until
 
 CONFIG = """
 [pool]
@@ -27,10 +27,6 @@ path = "stub:count?gate={folder}/gate&log={folder}/counted"
 name = "wide"
 path = "stub:double?width=50000"
 """
-
-
-def row(value: float = 1.0) -> dict[str, Any]:
-    return {"x": np.full((1, 1), value, np.float32)}
 
 
 def wide(value: float) -> dict[str, Any]:

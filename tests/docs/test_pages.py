@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from pool.config import load
-from support.pools import RunningPool
+from support.pools import RunningPool, pool_in
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "pool" / "docs").glob("*.md")))
@@ -62,10 +62,8 @@ def test_files_that_are_named_are_there() -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    running = RunningPool(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n', {})
-    running.wait_for("ready:")
-    yield running
-    running.kill()
+    with pool_in(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n') as running:
+        yield running
 
 
 @pytest.fixture

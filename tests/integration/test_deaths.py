@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, StartPool, are_gone, pool_in, until
+from support.pools import RunningPool, StartPool, are_gone, pool_in, row, until
 from support.raw import RawClient
 
 FAIL, KILL, HANG, HANG_WITH_GIL, NO_MEMORY, EXIT, UNFIT, BUG = (-float(n) for n in range(1, 9))
@@ -37,10 +37,6 @@ path = "stub:count?log={folder}/counts&gate={folder}/gate"
 name = "plain"
 path = "stub:double?gate={folder}/gate"
 """
-
-
-def row(value: float) -> dict[str, Any]:
-    return {"x": np.full((1, 1), value, np.float32)}
 
 
 def value(future: "Future[Any]") -> Any:

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, pool_in, until
+from support.pools import RunningPool, pool_in, row, until
 
 POOL = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[queue]\nmax_jobs = 90\n'
 MODEL = """
@@ -55,10 +54,6 @@ def other(running: RunningPool) -> Iterator[Client]:
 @pytest.fixture
 def gate(running: RunningPool) -> Path:
     return running.folder / "gate"
-
-
-def row(value: float, rows: int = 1) -> dict[str, Any]:
-    return {"x": np.full((rows, 1), value, np.float32)}
 
 
 def ledger(gate: Path, model: str) -> list[list[float]]:

@@ -10,13 +10,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pool import Client
 
-__all__ = ["RunningPool", "StartPool", "are_gone", "pool_in", "until"]
+__all__ = ["RunningPool", "StartPool", "are_gone", "pool_in", "row", "until"]
 
 WAIT_S = 60.0
+
+
+def row(value: float = 1.0, rows: int = 1) -> dict[str, Any]:
+    """Inputs of a stub."""
+    return {"x": np.full((rows, 1), value, np.float32)}
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:

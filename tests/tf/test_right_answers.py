@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool
+from support.pools import pool_in
 from workers.tf.library import tf
 
 pytestmark = pytest.mark.tensorflow
@@ -69,11 +69,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
         made = module()
         tf.saved_model.save(made, str(folder / name), signatures=made.__call__)
         config += f'[[model]]\nname = "{name}"\npath = "{folder / name}"\n'
-    running = RunningPool(tmp_path_factory.mktemp("pool"), config, {})
-    running.wait_for("ready:")
-    with Client(running.endpoint) as made:
+    with pool_in(folder, config) as running, Client(running.endpoint) as made:
         yield made
-    running.kill()
 
 
 def ask(client: Client, model: str, inputs: list[Any], **options: Any) -> list[Any]:

@@ -87,7 +87,7 @@ def test_several_signatures_inputs_outputs_and_a_default(load, two):
             np.testing.assert_array_equal(value, expected[name].numpy(), strict=True)
 
 
-@pytest.mark.parametrize("name", ["[1]", "a\\b", "two words", "Ünïcødé 模型", "*?", "%s", "'\"", "a,b", "{}", "$HOME"])
+@pytest.mark.parametrize("name", ["[1]*?", "a\\b", "Ünïcødé 模型", "'{}%s $HOME, "])
 def test_a_folder_may_have_any_name(load, two, table, name, tmp_path):
     for source in (two, table):
         shutil.copytree(source, tmp_path / name / source.name)

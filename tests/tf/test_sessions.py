@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
-from support.pools import RunningPool
+from support.pools import pool_in
 from tf.making import save_graph, v1
 from workers.tf.library import tf
 
@@ -56,15 +56,13 @@ def running(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sessions")
     for build in (net, counter):
         save_graph(folder / build.__name__, build)
-    made = RunningPool(tmp_path_factory.mktemp("pool"), CONFIG.format(folder=folder), {})
-    made.wait_for("ready:")
-    yield made, folder
-    made.kill()
+    with pool_in(folder, CONFIG.format(folder=folder)) as made:
+        yield made
 
 
 @pytest.fixture
 def client(running):
-    with Client(running[0].endpoint) as made:
+    with Client(running.endpoint) as made:
         yield made
 
 
@@ -72,7 +70,7 @@ def client(running):
 def bare(running):
     """A `tf.Session` with the same model."""
     with v1.Session(graph=tf.Graph()) as session:
-        v1.saved_model.load(session, ["serve"], str(running[1] / "net"))
+        v1.saved_model.load(session, ["serve"], str(running.folder / "net"))
         yield session
 
 
@@ -142,7 +140,7 @@ def test_sessions_and_jobs_share_the_variables_of_a_stateful_model(client, runni
         client.run("counter", {"n": 1})
 
     async def add() -> Any:
-        async with AsyncClient(running[0].endpoint) as another:
+        async with AsyncClient(running.endpoint) as another:
             await asyncio.gather(*(another.session("counter").run("add", {"n:0": 1}) for _ in range(10)))
             return await another.session("counter").run("total/Read/ReadVariableOp:0")
 
