@@ -14,19 +14,6 @@ import numpy as np
 from benchmarks.models import IMAGE, TINY, Array, Graph, check, rows_of
 from pool import Client, Result
 
-__all__ = [
-    "IN_FLIGHT",
-    "lone",
-    "map_arrays",
-    "map_inputs",
-    "rerun",
-    "resident",
-    "start",
-    "submit",
-    "submit_jobs",
-    "threads",
-]
-
 IN_FLIGHT = 256
 CHECKED = 61  # one answer of so many
 

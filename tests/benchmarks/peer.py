@@ -15,8 +15,6 @@ import numpy as np
 
 from benchmarks.models import IMAGE, TINY, check, rows_of
 
-__all__ = ["Mosec"]
-
 START_S = 60.0
 # Workers, and max_batch_size as the pool's models have it. With less than 64 at 32 connections mosec is 2 to 3 × faster
 # than it is here: it waits for full batches, 1 ms long at least.

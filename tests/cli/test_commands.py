@@ -248,7 +248,7 @@ def test_health(shell: Shell, client: Any) -> None:
 def test_help_shows_a_page(shell: Shell) -> None:
     shell("help")
     pages = [line[2] for line in lines(shell.out) if line[:2] == ["pool", "help"]]
-    assert pages == ["contributing", "models", "python"]
+    assert {"models", "python"} <= {*pages}
     assert shell("help", "models").startswith("# Models\n")
     assert "models" in shell("help", "model", status=2)
 

@@ -10,7 +10,7 @@ import pytest
 
 import pool
 from pool import errors
-from support.pools import STUB, until
+from support.pools import STUB, are_gone, until
 
 
 def test_it_lives_as_long_as_the_block(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_it_lives_as_long_as_the_block(tmp_path: Path) -> None:
         assert embedded.is_ready()
         assert embedded.run("plain", [[2]])["y"].item() == 4
         assert [each["y"].item() for each in embedded.map("double", [[[1]], [[2]]])] == [2, 4]
-    assert not Path(f"/proc/{pid}").exists()
+    assert are_gone(pid)
 
 
 def test_its_last_words_are_the_error_s(tmp_path: Path) -> None:
@@ -47,4 +47,4 @@ time.sleep(60)
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         os.kill(program.pid, signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{pid}").exists(), "the pool's end")
+    until(lambda: are_gone(pid), "the pool's end")

@@ -112,9 +112,7 @@ def test_strings(value: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ({"x": np.ones(64, np.float32)}, r"expected float32 \[\?, 64\], got float32 \[64\]: add an axis"),
         ({"X": [[1.0]]}, "no input 'X'; did you mean|there are: x"),
-        ({}, "missing input 'x'"),
         ({"x": np.ones((1, 64), np.int32)}, "astype"),
     ],
 )

@@ -29,6 +29,14 @@ class Scene:
             job = self.core.Job(self.account, b"", self.numbers, self.call, b"body", 4, now, now + timeout_s)
             self.scheduler.submit(job)
 
+    def refusal(self, account: Any = None, number: int = 99) -> str:
+        """The error with which a job is refused."""
+        try:
+            self.scheduler.submit(self.core.Job(account or self.account, b"", number, self.call, b"body", 4, 0.0, 50.0))
+        except self.core.Refused as refused:
+            return str(refused.error)
+        return ""
+
     def batches(self, now: float = 0.0) -> list[Any]:
         return [*self.scheduler.dispatch(now)]
 
@@ -39,15 +47,8 @@ class Scene:
 
 def the_pool_is_full_at_its_bound(core: Any) -> None:
     scene = Scene(core, 0, core.Policy(max_jobs=9))
-    others = [core.Account() for _ in range(9)]
-    for number, account in enumerate(others):
-        scene.scheduler.submit(core.Job(account, b"", number, scene.call, b"body", 4, 0.0, 50.0))
-    error = ""
-    try:
-        scene.scheduler.submit(core.Job(core.Account(), b"", 9, scene.call, b"body", 4, 0.0, 50.0))
-    except core.Refused as refused:
-        error = refused.error
-    assert error == "Overloaded", "nine are the most"
+    refusals = [scene.refusal(core.Account()) for _ in range(10)]
+    assert refusals == [""] * 9 + ["Overloaded"], "nine are the most"
 
 
 def one_bad_job_of_sixteen_is_found_in_ten_runs(core: Any) -> None:
@@ -81,6 +82,10 @@ def suspects_take_one_worker_at_a_time_from_the_others(core: Any) -> None:
     reserved = [worker for worker in scene.scheduler.workers if worker.reserved is not None]
     assert len(scene.scheduler.models["m"].suspects) == 2
     assert len(reserved) == 1, "two suspects of a model hold up one worker, not two"
+    (batch,) = reserved[0].running.values()
+    scene.done(batch, None, joined=False)
+    (trial,) = [batch for batch in scene.batches() if batch.worker is reserved[0]]
+    assert trial.jobs[0] in [job for batch in running if batch.worker is dead for job in batch.jobs]
 
 
 def a_batch_may_run_as_long_as_its_longest_job(core: Any) -> None:
@@ -102,8 +107,27 @@ def halves_of_a_failed_batch_end_though_the_pool_stops(core: Any) -> None:
     scene.submit(1)
     scene.scheduler.stop_taking()
     assert scene.failed == [(3, "Stopping")], "what has not started is handed back, and nothing else"
+    assert scene.refusal() == "Stopping"
     (again,) = scene.batches()
     assert scene.done(again, "ModelFailed") == [2]
+
+
+def kills_of_former_pools_count(core: Any) -> None:
+    scene = Scene(core)
+    scene.scheduler.submit(core.Job(scene.account, b"", 1, scene.call, b"body", 4, 0.0, 50.0, 0, 3))
+    scene.batches()
+    scene.scheduler.worker_died(scene.workers[0], "SIGKILL", 0.0)
+    assert scene.failed == [(1, "Quarantined")]
+
+
+def runs_of_long_ago_leave_nobody_waiting(core: Any) -> None:
+    scene = Scene(core)
+    for now in (0.0, 1.0, 2.0):
+        scene.submit(1, now=now)
+        (batch,) = scene.batches(now)
+        scene.done(batch, None, joined=False, now=now + 1.0)
+    scene.submit(1, timeout_s=0.5, now=50.0)
+    assert scene.batches(50.0), "its model may have become faster"
 
 
 def a_line_whose_head_is_late_competes_by_its_next_job(core: Any) -> None:
@@ -126,5 +150,7 @@ SCENES = (
     suspects_take_one_worker_at_a_time_from_the_others,
     a_batch_may_run_as_long_as_its_longest_job,
     halves_of_a_failed_batch_end_though_the_pool_stops,
+    kills_of_former_pools_count,
+    runs_of_long_ago_leave_nobody_waiting,
     a_line_whose_head_is_late_competes_by_its_next_job,
 )

@@ -9,22 +9,20 @@ import pytest
 
 from core.mutants import MUTANTS, Mutant, core, killer
 from core.scenes import SCENES
-from core.walk import busy, sharing, walk
+from core.walk import sharing, walk
 
-WALKS = int(os.environ.get("WALKS", "60"))
+WALKS = int(os.environ.get("WALKS", "40"))
 SEEN = {  # how often at least, in sixty walks: a walk that meets nothing shows nothing
     "answered": 1000,
     "shared": 100,
     "reruns": 50,
     "suspects": 50,
-    "deaths": 100,
     "hung": 10,
     "cancelled": 500,
     "released": 500,
     "lies": 100,
     "DeadlineExceeded": 500,
     "ModelFailed": 10,
-    "OutOfMemory": 10,
     "Stale": 10,
     "Quarantined": 10,
     "StatefulWorkerLost": 10,
@@ -41,7 +39,6 @@ def test_walks_keep_every_promise() -> None:
         seen += walk(plain, seed)
     for seed in range(begin, begin + 3):
         sharing(plain, seed)
-        busy(plain, seed)
     few = {name: count for name, count in SEEN.items() if seen[name] < count * WALKS / 60 / 2}
     assert not few, f"the premise: all of it was met; {seen}"
 

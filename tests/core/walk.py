@@ -69,43 +69,6 @@ def sharing(core: Any, seed: int) -> None:
             assert max(served) - min(served) < 40, f"clients share badly: {rows}"
 
 
-def busy(core: Any, seed: int) -> None:
-    """A pool whose workers always have something to run: a suspect runs soon all the same."""
-    draw = Random(seed)
-    scheduler = core.Scheduler(core.Policy(), None, None)
-    scheduler.add_model("m", core.ModelPolicy())
-    account = core.Account()
-    call = scheduler.call("m", "a", 1, True)
-
-    def come(slot: int) -> Any:
-        worker = scheduler.worker_comes(slot, ["m"])
-        for lane in range(3):
-            scheduler.lane_comes(worker, lane)
-        return worker
-
-    workers = {slot: come(slot) for slot in range(2)}
-    running: list[Any] = []
-    lost: Any = None
-    for number in range(200):
-        now = number * 0.01
-        while account.jobs < 20:
-            job = core.Job(account, b"", number * 100 + account.jobs, call, b"", 0, now, now + 1e5)
-            scheduler.submit(job)
-        running += scheduler.dispatch(now)
-        if number == 20:
-            lost = running[-1].jobs[0]
-            slot = running[-1].worker.slot
-            scheduler.worker_died(workers[slot], "SIGKILL", now)
-            running = [batch for batch in running if batch.worker is not workers[slot]]
-            workers[slot] = come(slot)
-        else:
-            batch = running.pop(draw.randrange(len(running)))
-            scheduler.batch_done(batch.worker, batch.lane, batch.number, False, [None] * len(batch.jobs), now)
-        if lost is not None and lost.state is core.State.ENDED:
-            return
-    raise AssertionError("the suspect waits for ever")
-
-
 def fingerprint(value: Any) -> Any:
     """All that can be reached from a value, as a value to compare."""
     seen: dict[int, int] = {}

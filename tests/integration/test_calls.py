@@ -1,55 +1,21 @@
 """What a lone job costs: Python and C calls together, as `sys.setprofile` counts them, in each process of its way."""
 
-import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
-
-import numpy as np
 
 from pool import Client
-from support.pools import StartPool
+from support.counting import counted
+from support.pools import row
 
-JOBS = 100
 CONFIG = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "double"\npath = "stub:double"\nbatching = "on"\n'
-X = {"x": np.ones((1, 1), np.float32)}
+X = row()
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.calls = 0
-        self.is_on = False
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if self.is_on and event in ("call", "c_call"):
-            self.calls += 1
-
-
-def counted(job: Callable[[], object]) -> float:
-    """Calls of one job, in this thread."""
-    counter = Counter()
-    for _ in range(20):
-        job()
-    gc.disable()
-    sys.setprofile(counter)
-    counter.is_on = True
-    for _ in range(JOBS):
-        job()
-    counter.is_on = False
-    sys.setprofile(None)
-    gc.enable()
-    return counter.calls / JOBS
-
-
-def test_the_client_s_calls(start_pool: StartPool) -> None:
-    pool = start_pool(CONFIG)
-    with Client(pool.endpoint) as client:
-        calls = counted(lambda: client.run("double", X))
+def test_the_client_s_calls(client: Client) -> None:
+    calls = counted(lambda: client.run("double", X))
     print(f"client: {calls}")
     assert calls <= 45
 
@@ -87,10 +53,11 @@ IN_THE_POOL = """
 import os, sys, threading, json
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from integration.test_calls import Counter, JOBS, X
 from pool import Client
 from pool.config import load
 from pool.serve.start import run
+from support.counting import Counter
+from support.pools import row
 
 counter = Counter()
 
@@ -103,12 +70,12 @@ def ask():
         except ConnectionError:
             time.sleep(0.05)
     for _ in range(50):
-        client.run("double", X)
+        client.run("double", row())
     counter.is_on = True
-    for _ in range(JOBS):
-        client.run("double", X)
+    for _ in range(100):
+        client.run("double", row())
     counter.is_on = False
-    print(json.dumps(counter.calls / JOBS), flush=True)
+    print(json.dumps(counter.calls / 100), flush=True)
     client.stop()
 
 threading.Thread(target=ask, daemon=True).start()

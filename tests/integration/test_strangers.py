@@ -1,11 +1,11 @@
 """Clients that say what no client says: it costs them their link, and nobody else anything."""
 
 import contextlib
-import fcntl
 import os
 import random
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +14,8 @@ import pytest
 import zmq
 
 from pool.wire.bodies import HEAD, Kind, join
-from pool.wire.link import SEALS
 from support.pools import RunningPool, StartPool, until
-from support.raw import RawClient, RawSocket
+from support.raw import RawClient, RawSocket, memory
 
 X = np.ones((1, 1), np.float32)
 
@@ -40,13 +39,6 @@ def is_cut_off(client: RawClient) -> bool:
     return until(lambda: client.link.receive() is None, "the end of the link", 10)
 
 
-def memory(size: int = 1 << 20, seals: int = SEALS) -> int:
-    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-    return descriptor
-
-
 HEADS = {
     "half a head": b"\x02" * 20,
     "a body that is longer than its frame": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 1000, 1, 1.0, 0.0),
@@ -58,24 +50,16 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("frame", HEADS.values(), ids=HEADS.keys())
-def test_bytes_that_no_client_sends_cost_the_link(stub_pool: RunningPool, raw: RawClient, frame: bytes) -> None:
-    raw.send(frame)
+@pytest.mark.parametrize("frames", [*([head] for head in HEADS.values()), [b"", b"x"]], ids=[*HEADS, "several frames"])
+def test_bytes_that_no_client_sends_cost_the_link(stub_pool: RunningPool, raw: RawClient, frames: list[bytes]) -> None:
+    raw.send(*frames)
     assert is_cut_off(raw)
     assert serves(stub_pool)
 
 
-def test_a_number_that_is_in_use_and_several_frames_cost_the_link(stub_pool: RunningPool) -> None:
-    for frames in ([b"", b"x"], []):
-        client = RawClient(stub_pool.endpoint)
-        if frames:
-            client.send(*frames)
-        else:
-            job = client.job(7, "double", x=X)
-            client.send(job + job)
-        assert is_cut_off(client)
-        client.close()
-    assert serves(stub_pool)
+def test_a_number_that_is_in_use_costs_the_link(stub_pool: RunningPool, raw: RawClient) -> None:
+    raw.send(raw.job(7, "double", x=X) * 2)
+    assert is_cut_off(raw)
 
 
 def test_a_spec_that_cannot_be_is_the_job_s_error(stub_pool: RunningPool, raw: RawClient) -> None:
@@ -90,7 +74,6 @@ def test_a_spec_that_cannot_be_is_the_job_s_error(stub_pool: RunningPool, raw: R
 def test_a_region_that_is_not_the_client_s_is_refused(stub_pool: RunningPool, raw: RawClient) -> None:
     lent, other = memory(), RawClient(stub_pool.endpoint)
     raw.link.send({"arena": 11, "bytes": 1 << 20}, lent)
-    big = np.ones((1, 1), np.float32)
     cases = {
         1: (12, 0, 64, 0, 0),  # never lent
         2: (11, 1 << 20, 64, 0, 0),  # past its end
@@ -100,11 +83,11 @@ def test_a_region_that_is_not_the_client_s_is_refused(stub_pool: RunningPool, ra
         6: (11, 0, 128, 0, 0),  # another length than its tensors
     }
     for number, part in cases.items():
-        raw.send(raw.shared_job(number, "double", part, x=big))
-    other.send(other.shared_job(1, "double", (11, 0, 64, 64, 0), x=big))  # another client's
+        raw.send(raw.shared_job(number, "double", part, x=X))
+    other.send(other.shared_job(1, "double", (11, 0, 64, 64, 0), x=X))  # another client's
     assert raw.ends(len(cases)) == dict.fromkeys(cases, "InvalidInput")
     assert other.ends(1) == {1: "InvalidInput"}
-    raw.send(raw.shared_job(9, "double", (11, 0, 64, 64, 64), x=big))
+    raw.send(raw.shared_job(9, "double", (11, 0, 64, 64, 64), x=X))
     assert raw.ends(1)[9]["y"].tolist() == [[0.0]]
     other.close()
     os.close(lent)
@@ -232,8 +215,6 @@ def test_mutated_traffic_for_a_moment(stub_pool: RunningPool) -> None:
 
 
 def fuzz(pool: RunningPool, seconds: float) -> None:
-    import time
-
     seed = os.environ.get("FUZZ_SEED") or hex(random.getrandbits(32))
     print(f"FUZZ_SEED={seed}")
     chance = random.Random(seed)

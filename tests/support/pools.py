@@ -15,8 +15,6 @@ import pytest
 
 from pool import Client
 
-__all__ = ["RunningPool", "StartPool", "are_gone", "pool_in", "row", "until"]
-
 WAIT_S = 60.0
 
 

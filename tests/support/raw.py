@@ -1,5 +1,7 @@
 """A client that speaks the wire by hand, for what no correct client says, and for counting calls."""
 
+import fcntl
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,11 +11,16 @@ import numpy as np
 import zmq
 
 from pool.wire.bodies import HEAD, PART, SHARED, Body, Kind, bodies, failure_of, join, pack, unpack
-from pool.wire.link import Link
+from pool.wire.link import SEALS, Link
 from pool.wire.specs import job_spec, parse_answer
 from pool.wire.tensors import Layout, describe, encode
 
-__all__ = ["RawClient", "RawSocket"]
+
+def memory(size: int = 1 << 20, seals: int = SEALS) -> int:
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
 
 
 class RawSocket:

@@ -33,12 +33,6 @@ class Mean(tf.Module):
         return {"y": tf.reduce_mean(tf.nn.embedding_lookup(tf.constant(TABLE), tf.sparse.to_dense(ids)), 1)}
 
 
-class Split(tf.Module):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
-    def __call__(self, text: Any) -> Any:
-        return {"y": tf.strings.split(text, "|").to_tensor()}
-
-
 class Norm(tf.Module):
     """Normalised by row, after the maximum of all rows was taken off."""
 
@@ -58,7 +52,7 @@ class Dense(tf.Module):
         return {"y": tf.nn.softmax(tf.nn.relu(x @ self.weights)), "mean": x - tf.reduce_mean(x, 0)}
 
 
-MODELS = {"mean": Mean, "split": Split, "norm": Norm, "dense": Dense}
+MODELS = {"mean": Mean, "norm": Norm, "dense": Dense}
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +86,6 @@ def test_a_feature_of_any_length(client: Client) -> None:
     for each, result in zip(ids, found, strict=True):
         np.testing.assert_allclose(result["y"], TABLE[each].mean(0)[None], rtol=1e-5, atol=1e-6)
     assert {result.timeline.together for result in found} == {1}
-
-
-def test_words_of_unlike_numbers(client: Client) -> None:
-    texts = ["|".join("w" * random.randint(1, 3) for _ in range(random.randint(1, 6))) for _ in range(2000)]
-    found = ask(client, "split", [[text] for text in texts])
-    assert [result["y"].tolist() for result in found] == [[text.encode().split(b"|")] for text in texts]
 
 
 def test_a_maximum_of_all_rows(client: Client) -> None:

@@ -24,7 +24,7 @@ from pool.wire.bodies import (
     unpack,
 )
 from pool.wire.signatures import Signature, TensorInfo, signature_name
-from pool.wire.specs import BadMessage, Tensor, answer_spec, job_spec, parse_answer, parse_job
+from pool.wire.specs import BadMessage, Tensor, job_spec, parse_answer, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Layout, describe, encode
 
 settings.register_profile("steady", deadline=None)
@@ -73,12 +73,9 @@ def test_no_msgpack_raises_anything_but_bad_message(value: object) -> None:
         ("m", "", None, [["b", "float32", [1]], ["a", "float32", [1]]]),
         ("m", "", None, [["x", "object", [1]]]),
         ("m", "", None, [["x", "float32", [-1]]]),
-        ("m", "", None, [["x", "float32", [True]]]),
         ("m", "", None, [["x", "float32", [1] * 33]]),
         ("m", "", None, [["x", "float32", [1 << 45, 1 << 45]]]),
         ("m", "", None, [["x" * 2000, "float32", [1]]]),
-        ("m" * 2000, "", None, []),
-        ("m", "", [], []),
         ("m", "", ["y", "y"], []),
         ("m", None, None, []),
     ],
@@ -171,11 +168,6 @@ def test_letters_keep_all_bodies_in_order(sizes: list[int]) -> None:
 
 def test_texts_travel_whatever_they_hold() -> None:
     assert failure_of(failure(7, "ModelFailed", "\udcff and é")[HEAD.size :]) == ("ModelFailed", "\\udcff and é")
-
-
-def test_an_answer_says_where_it_comes_from() -> None:
-    spec = answer_spec(3, "gpu:0", "7", (("y", "float32", (2,)),))
-    assert parse_answer(spec) == (3, "gpu:0", "7", (Tensor("y", "float32", (2,), 8),))
 
 
 SIGNATURE = Signature(

@@ -1,6 +1,5 @@
 """A lane by itself: batches in, one answer for each job out, whatever the model does."""
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -10,10 +9,10 @@ import numpy as np
 import pytest
 
 from pool.wire.bodies import BLOCK, HEAD, JOINED, PART, SHARED, Body, Kind, bodies, failure_of
-from pool.wire.link import SEALS
 from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
 from pool.wire.specs import job_spec, parse_answer
 from pool.wire.tensors import Layout, describe, encode
+from support.raw import memory
 from workers.arenas import Arenas
 from workers.calls import Calls
 from workers.lane import Lane
@@ -51,15 +50,12 @@ class Model:
 
 
 class Bench:
-    def __init__(self, model: Model, sizes: tuple[int, ...] = ()) -> None:
+    def __init__(self, model: Model) -> None:
         self.arenas = Arenas()
-        settings = {"m": {"allowed_batch_sizes": sizes}}
-        self.lane = Lane(Calls({"m": model}, settings), self.arenas, 0, "cpu:0")
+        self.lane = Lane(Calls({"m": model}, {"m": {"allowed_batch_sizes": ()}}), self.arenas, 0, "cpu:0")
 
     def lend(self, size: int) -> int:
-        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+        descriptor = memory(size)
         self.arenas.add(ARENA, os.dup(descriptor))
         return descriptor
 
@@ -130,14 +126,6 @@ def test_outputs_with_other_rows_end_joining_and_the_jobs_run_alone() -> None:
     assert [len(fed) for fed in model.fed] == [4, 2, 2], "the premise: they were tried together"
     bench.run(job(1, floats(1, 2)), job(2, floats(3, 4)))
     assert [len(fed) for fed in model.fed[3:]] == [2, 2]
-
-
-def test_padding_goes_with_the_batch_and_not_with_the_answers() -> None:
-    model = Model(lambda x: x * 2)
-    bench = Bench(model, (4, 8))
-    assert [each.tolist() for each in bench.run(job(1, floats(1)), job(2, floats(2, 3)))[1]] == [[[2]], [[4], [6]]]
-    assert bench.run(job(1, floats(5)))[1][0].tolist() == [[10]]
-    assert [len(fed) for fed in model.fed] == [4, 4]
 
 
 def test_neighbours_in_shared_memory_are_one_view_without_a_copy() -> None:
