@@ -13,9 +13,13 @@ from pool import errors
 from support.pools import STUB, are_gone, until
 
 
-def test_it_lives_as_long_as_the_block(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(STUB)
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text(STUB)
+    return tmp_path / "config.toml"
+
+
+def test_it_lives_as_long_as_the_block(config: Path) -> None:
     with pool.start(config) as embedded:
         pid = embedded.status()["pool"]["pid"]
         assert embedded.is_ready()
@@ -24,8 +28,7 @@ def test_it_lives_as_long_as_the_block(tmp_path: Path) -> None:
     assert are_gone(pid)
 
 
-def test_its_last_words_are_the_error_s(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
+def test_its_last_words_are_the_error_s(config: Path) -> None:
     config.write_text("[pool]\ncolour = 3\n")
     with pytest.raises((errors.InvalidConfig, errors.PoolUnreachable), match="colour"):
         pool.start(config)
@@ -34,9 +37,7 @@ def test_its_last_words_are_the_error_s(tmp_path: Path) -> None:
         pool.start(config)
 
 
-def test_it_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(STUB)
+def test_it_ends_with_a_program_that_is_killed(config: Path) -> None:
     code = """
 import sys, time, pool
 embedded = pool.start(sys.argv[1])

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.client.inputs import Planner, Request, Unknown, cast
+from pool.client.inputs import Planner, Request, cast
 from pool.errors import InvalidInput
 from pool.wire.signatures import Signature, TensorInfo
-from pool.wire.specs import parse_job
 from pool.wire.tensors import DTYPES
 
 
@@ -20,25 +19,6 @@ def signature(dtype: str, shape: tuple[int, ...] | None = None, **more: Any) -> 
 def converted(value: Any, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
     _, (array,) = Planner().prepare(Request("m"), value, signature(dtype, shape))
     return array
-
-
-def test_exact_arrays_need_no_signature_and_are_planned_once() -> None:
-    planner, array = Planner(), np.ones((1, 3), np.float32)
-    plan, arrays = planner.prepare(Request("m"), {"x": array})
-    assert arrays[0] is array
-    assert planner.prepare(Request("m"), {"x": array + 1})[0] is plan
-    assert parse_job(plan.spec).model == "m"
-    assert planner.prepare(Request("m", outputs=["y"]), {"x": array})[0] is not plan
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [{"x": [1.0]}, {"x": np.ones((2, 3), np.float32)}, np.ones(1, np.float32), {"x": np.array(["a"])}],
-    ids=["list", "several rows", "no mapping", "strings"],
-)
-def test_other_values_need_it(inputs: Any) -> None:
-    with pytest.raises(Unknown):
-        Planner().prepare(Request("m"), inputs)
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,13 @@
 import grp
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder, sought
-from pool.errors import InvalidConfig, PoolError, PoolUnreachable
+from pool.errors import InvalidConfig, PoolUnreachable
 
 SERVICE = "ipc:///run/pool/pool.sock"
-HOLDER = """
-import sys, time
-from pathlib import Path
-from pool.endpoint import hold
-hold(Path(sys.argv[1]))
-print(flush=True)
-time.sleep(60)
-"""
 
 
 def test_a_client_looks_where_a_pool_listens(tmp_path: Path) -> None:
@@ -73,18 +62,6 @@ def test_a_socket_is_opened_to_a_group(tmp_path: Path) -> None:
     assert socket.stat().st_mode & 0o777 == 0o660
     with pytest.raises(InvalidConfig, match="write one that `id` shows"):
         admit("no such group", socket)
-
-
-def test_a_live_pool_keeps_its_endpoint_and_a_killed_one_loses_it(tmp_path: Path) -> None:
-    socket = tmp_path / "pool.sock"
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(socket)], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        with pytest.raises(PoolError, match=rf"already running at ipc://{socket} \(pid {other.pid}\)"):
-            hold(socket)
-        other.send_signal(signal.SIGKILL)
-    hold(socket)
-    assert (tmp_path / "pool.sock.lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:

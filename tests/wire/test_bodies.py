@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from pool.wire import specs
 from pool.wire.bodies import (
     HEAD,
-    LETTER_BYTES,
     Kind,
     bodies,
     failure,
     failure_of,
-    letters,
     pack,
-    seconds_of,
     unpack,
 )
 from pool.wire.signatures import Signature, TensorInfo, signature_name
@@ -93,15 +90,6 @@ def test_a_spec_is_bounded() -> None:
         parse_job(pack(("m", "x" * specs.MOST_SPEC_BYTES, None, [])))
 
 
-@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf])
-def test_seconds_that_are_no_time_are_refused(seconds: float) -> None:
-    with pytest.raises(BadMessage):
-        [*bodies(body(seconds=seconds))]
-    if seconds != math.inf:
-        with pytest.raises(ValueError, match="timeout"):
-            seconds_of(seconds)
-
-
 def array_of(name: str, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
     count = math.prod(shape)
     if name == "string":
@@ -156,14 +144,6 @@ def test_data_of_another_length_is_refused() -> None:
     for length in (0, 16, 63, 65):
         with pytest.raises(BadMessage):
             layout.views(bytes(length), 0, length)
-
-
-@given(st.lists(st.integers(1, LETTER_BYTES * 2), max_size=12))
-def test_letters_keep_all_bodies_in_order(sizes: list[int]) -> None:
-    waiting = [bytes([index]) * size for index, size in enumerate(sizes)]
-    made = [*letters(waiting)]
-    assert b"".join(made) == b"".join(waiting)
-    assert all(len(letter) <= LETTER_BYTES or letter in waiting for letter in made)
 
 
 def test_texts_travel_whatever_they_hold() -> None:

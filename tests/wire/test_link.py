@@ -46,14 +46,6 @@ def test_messages_arrive_in_order_with_their_descriptors_though_the_other_reads_
     assert received == [*range(sent)]
 
 
-def test_the_end_is_told_from_nothing_to_read(pair: Pair) -> None:
-    one, other = pair
-    with pytest.raises(BlockingIOError):
-        other.receive()
-    one.close()
-    assert other.receive() is None
-
-
 @pytest.mark.parametrize("data", [b"\xc1", b"\x93\x01\x02\x03", b"x" * (70 << 10)])
 def test_what_is_no_message_is_a_bad_message(pair: Pair, data: bytes) -> None:
     one, other = pair

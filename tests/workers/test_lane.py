@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.wire.bodies import BLOCK, HEAD, JOINED, PART, SHARED, Body, Kind, bodies, failure_of
+from pool.wire.bodies import HEAD, JOINED, PART, SHARED, Body, Kind, bodies, failure_of
 from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
 from pool.wire.specs import job_spec, parse_answer
 from pool.wire.tensors import Layout, describe, encode
@@ -28,13 +28,11 @@ class Model:
     is_stateful = False
     notes = ()
 
-    def __init__(self, compute: Callable[[Any], Any], is_joined: bool = True) -> None:
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
         self.fed: list[Any] = []
         self._compute = compute
         anything = {"x": TensorInfo("float32", None)}, {"y": TensorInfo("float32", None)}
-        self.signatures = {
-            DEFAULT_SIGNATURE: Signature(*anything, verdicts={"y": ""} if is_joined else {}, max_batch=64)
-        }
+        self.signatures = {DEFAULT_SIGNATURE: Signature(*anything, verdicts={"y": ""}, max_batch=64)}
 
     def can_be_joined(self, signature: str) -> bool:
         return True
@@ -91,41 +89,12 @@ def floats(*values: float) -> Any:
     return np.array([[value] for value in values], np.float32)
 
 
-def test_a_batch_is_joined_where_it_is_vouched_for_and_cut_for_its_jobs() -> None:
-    model = Model(lambda x: x * 2)
-    flags, answers = Bench(model).run(job(1, floats(1, 2)), job(2, floats(3)), job(3, floats(4, 5, 6)))
-    assert flags == JOINED
-    assert [answer.tolist() for answer in answers] == [[[2], [4]], [[6]], [[8], [10], [12]]]
-    assert len(model.fed) == 1
-    assert len(Bench(model).run(*[job(number, floats(1)) for number in range(300)])[1]) == 300
-
-
-def test_what_nobody_vouches_for_runs_one_by_one_and_a_block_of_it_is_stale() -> None:
-    model = Model(lambda x: x - x.mean(), is_joined=False)
-    flags, answers = Bench(model).run(job(1, floats(1, 3)), job(2, floats(9)), job(3, floats(1), BLOCK))
-    assert flags == 0
-    assert answers[0].tolist() == [[-1], [1]]
-    assert answers[1].tolist() == [[0]]
-    assert answers[2][0] == "Stale"
-
-
 def test_jobs_without_rows_are_never_joined() -> None:
     model = Model(lambda x: x + 1)
     flags, answers = Bench(model).run(job(1, np.float32(1)), job(2, np.zeros((0, 1), np.float32)))
     assert flags == 0
     assert answers[0].tolist() == 2.0
     assert answers[1].shape == (0, 1)
-
-
-def test_outputs_with_other_rows_end_joining_and_the_jobs_run_alone() -> None:
-    model = Model(lambda x: x[1:])
-    bench = Bench(model)
-    flags, answers = bench.run(job(1, floats(1, 2)), job(2, floats(3, 4)))
-    assert flags == 0
-    assert [answer.tolist() for answer in answers] == [[[2]], [[4]]]
-    assert [len(fed) for fed in model.fed] == [4, 2, 2], "the premise: they were tried together"
-    bench.run(job(1, floats(1, 2)), job(2, floats(3, 4)))
-    assert [len(fed) for fed in model.fed[3:]] == [2, 2]
 
 
 def test_neighbours_in_shared_memory_are_one_view_without_a_copy() -> None:
