@@ -26,7 +26,6 @@ SEEN = {  # how often at least, in sixty walks: a walk that meets nothing shows 
     "Stale": 10,
     "Quarantined": 10,
     "StatefulWorkerLost": 10,
-    "Stopping": 50,
     "refused Overloaded": 500,
 }
 
