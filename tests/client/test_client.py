@@ -55,9 +55,6 @@ def shut(client: Client, folder: Path) -> None:
     (folder / "gate").unlink()
 
 
-# --- one job ----------------------------------------------------------------------------------------------------
-
-
 def test_a_result_says_where_it_comes_from(client: Client) -> None:
     result = client.run("plain", row(3))
     assert result["y"].tolist() == [[6]]
@@ -121,9 +118,6 @@ def test_results_are_copied_out_once_the_arena_is_half_full(wide: Client) -> Non
     kept += [wide.submit("wide", x).result() for _ in range(20)]
     assert {type(result["y"].base) for result in kept[2:]} == {np.ndarray, bytearray}
     assert all((result["y"] == 2).all() for result in kept)
-
-
-# --- many -------------------------------------------------------------------------------------------------------
 
 
 def test_three_thousand_jobs_from_eight_threads(client: Client) -> None:
@@ -214,9 +208,6 @@ def test_close_ends_what_waits(wide_pool: RunningPool, folder: Path) -> None:
     (folder / "gate").touch()
 
 
-# --- what happens to the caller ---------------------------------------------------------------------------------
-
-
 def test_ctrl_c_in_run_costs_its_own_channel_alone(wide: Client, folder: Path) -> None:
     shut(wide, folder)
     other = wide.submit("gated", row(5))
@@ -258,9 +249,6 @@ with Client(sys.argv[1]) as client:
 """
     ran = subprocess.run([sys.executable, "-c", code, stub_pool.endpoint], capture_output=True, text=True, timeout=60)
     assert (ran.stdout, ran.stderr) == ("fine\n", "")
-
-
-# --- what happens to the pool -----------------------------------------------------------------------------------
 
 
 def test_a_frozen_pool_costs_no_job_more_than_a_second(start_pool: StartPool, monkeypatch: pytest.MonkeyPatch) -> None:
