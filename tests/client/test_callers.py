@@ -82,9 +82,12 @@ except KeyboardInterrupt:
 before = set(sys.modules)
 with Client(sys.argv[1]) as client:
     assert client.run("plain", x)["y"].item() == client.submit("plain", x).result(10)["y"].item() == 2
-    began = time.monotonic()
-    client.run("plain", x)
-    assert time.monotonic() - began < 0.5
+    taken = []
+    for _ in range(5):
+        began = time.monotonic()
+        client.run("plain", x)
+        taken.append(time.monotonic() - began)
+    assert min(taken) < 0.5, taken
 print("fine", flush=True)
 """
     ran = python(code, stub_pool.endpoint, str(delay_ms))
