@@ -164,6 +164,68 @@ def wrapped(x):
     return x - tf.reduce_max(rows, 1, keepdims=True)
 
 
+def wrapped_of_sizes(x):
+    """As before, where each row has 2**15 entries."""
+    count, size = tf.unstack(tf.shape(x))
+    rows = tf.reshape(x, [count * size * size // size // size, -1])
+    return x - tf.reshape(tf.reduce_max(rows, 1), [-1, 1])
+
+
+def gathered_in_a_batch(x):
+    """It gives [1, N, 2], and no [N, 5, 2]."""
+    places = tf.cast(x[:, 0, 0], tf.int32)[None]
+    found = raw.ResourceGather(resource=batch_of_one.handle, indices=places, dtype=tf.float32, batch_dims=1)
+    return x - tf.reduce_mean(found, 1, keepdims=True) + tf.reduce_mean(batch_of_one)
+
+
+def list_of_no_round(x, reserved=-1, stacked=-1):
+    """No round sets an item, so zeros are stacked, of the shape that is asked for."""
+    items = raw.TensorListReserve(element_shape=reserved, num_elements=2, element_dtype=tf.float32)
+    setting = lambda i, items: (i + 1, raw.TensorListSetItem(input_handle=items, index=i, item=x))  # noqa: E731
+    items = tf.while_loop(lambda i, _: i < 0, setting, (0, items))[1]
+    stack = raw.TensorListStack(input_handle=items, element_shape=stacked, element_dtype=tf.float32)
+    return tf.reduce_sum(1.0 + tf.reduce_mean(stack, 0), 1)
+
+
+def two_listed(x, reserved=-1, made=-1, stacked=-1):
+    """Fails but for two rows, wherever the list asks for them."""
+    items = raw.TensorListFromTensor(tensor=x[None], element_shape=made)
+    if reserved != -1:
+        items = raw.TensorListReserve(element_shape=reserved, num_elements=1, element_dtype=tf.float32)
+        items = raw.TensorListSetItem(input_handle=items, index=0, item=x)
+    return raw.TensorListStack(input_handle=items, element_shape=stacked, element_dtype=tf.float32)[0]
+
+
+def constant_listed(x):
+    items = raw.TensorListFromTensor(tensor=x[None], element_shape=-1)
+    items = raw.TensorListSetItem(input_handle=items, index=0, item=tf.ones([3, 4]))
+    return raw.TensorListGetItem(input_handle=items, index=0, element_shape=-1, element_dtype=tf.float32)
+
+
+def drawn_in_a_case(x):
+    return x + tf.reshape(tf.switch_case(tf.constant(0), [lambda: tf.random.uniform([4])]), [4])
+
+
+def looked_up_size(x):
+    """The table says 8 for 4: each two rows become one."""
+    size = sizes_table.lookup(tf.constant(4, tf.int64))
+    rows = tf.reshape(x, tf.stack([-1, size]))
+    return tf.reshape(rows - tf.reduce_max(rows, 1, keepdims=True), [-1, 4])
+
+
+def named_examples(records):
+    """Fails but for two rows."""
+    texts = {"sparse_keys": tf.constant([], tf.string), "ragged_keys": tf.constant([], tf.string), "dense_keys": ["a"]}
+    types = {"sparse_types": [], "ragged_value_types": [], "ragged_split_types": [], "dense_shapes": [[1]]}
+    parsed = raw.ParseExampleV2(
+        serialized=records, names=["b", "c"], dense_defaults=[[1.0]], num_sparse=0, **texts, **types
+    )
+    return parsed.dense_values[0]
+
+
+batch_of_one = tf.Variable(tf.reshape(tf.range(10.0), [1, 5, 2]))
+pairs = tf.lookup.KeyValueTensorInitializer(tf.constant([4], tf.int64), tf.constant([8], tf.int64))
+sizes_table = tf.lookup.StaticHashTable(pairs, 0)
 table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([b"b"])), "")
 
 
@@ -303,4 +365,15 @@ DEPENDENT = {
         lambda t: raw.LookupTableFindV2(table_handle=table.resource_handle, keys=t, default_value=t),
         S,
     ),
+    "product of sizes that wraps": (wrapped_of_sizes, Y),
+    "variable gathered in a batch": (gathered_in_a_batch, spec(4, 2)),
+    "list of no round, stacked in a square": (lambda x: list_of_no_round(x, stacked=tf.fill([2], tf.shape(x)[0])), X),
+    "list of no round, of squares": (lambda x: list_of_no_round(x, reserved=tf.fill([2], tf.shape(x)[0])), X),
+    "list reserved for two rows": (lambda x: two_listed(x, reserved=[2, 4]), X),
+    "list made of two rows": (lambda x: two_listed(x, made=[2, 4]), X),
+    "list stacked for two rows": (lambda x: two_listed(x, stacked=[2, 4]), X),
+    "list item of its own shape": (constant_listed, X),
+    "random in a case": (drawn_in_a_case, X),
+    "size from a table": (looked_up_size, X),
+    "names of examples": (named_examples, S),
 }

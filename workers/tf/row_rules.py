@@ -74,7 +74,7 @@ def _over(one: int, other: int) -> int:
 
 def _over_wrapped(one: int, other: int) -> int:
     """Of a product made in 32 bits, which wraps for many rows if each counts a lot: it is then none of them."""
-    return _no_product(one, other) if one.bit_length() % _BITS > 20 and not _is_known(one) else _over(one, other)
+    return _no_product(one, other) if one.bit_length() > _BITS + 20 else _over(one, other)
 
 
 def _product(sizes: Iterable[int]) -> int:
@@ -150,8 +150,18 @@ class Every(Unknown):
     """Says whether something holds for every row, which is good for assertions."""
 
 
+@dataclass(frozen=True, slots=True)
 class Reserved(Unknown):
-    """A list in which no tensor was set yet."""
+    """A list in which no tensor was set yet, and the shape of these, in which -1 is any size; None: any shape."""
+
+    shape: tuple[int, ...] | None
+
+    def listed(self, item: Tensor) -> Tensor:
+        """Such tensors, or zeros where none was set, which must not be of a shape of their own."""
+        fits = [size in (-1, own) for size, own in itertools.zip_longest(self.shape or (), item.shape)]
+        if self.shape is not None and not all(fits):
+            raise Stop("may list a constant with rows of its own, or asks for a number of rows")
+        return item.with_axis(0, fresh())
 
 
 Value = Tensor | Unknown
@@ -300,8 +310,6 @@ _rule("HashTable HashTableV2 MutableHashTable MutableHashTableV2")(lambda _: Ten
 _rule("VariableV2 VarHandleOp")(lambda op: Tensor(_known(op.attr("shape").shape)))
 _rule("Variable")(lambda op: Tensor(_known(op.attr("shape").shape) or None))  # [] stands for any shape
 _rule("Placeholder")(lambda _: Tensor(None))  # not fed: it fails, or its owner feeds it the same in each run
-_rule("TensorListFromTensor")(lambda op: op.tensor(0).along([0]))
-_rule("TensorListStack")(lambda op: op.tensor(0))
 
 
 def _channels(op: Op) -> int:
@@ -501,7 +509,7 @@ def _filled(op: Op) -> Tensor:
 @_rule("GatherV2 ResourceGather")
 def _gather(op: Op) -> Tensor:
     source, places, batch = op.tensor(0), op.tensor(1), op.attr("batch_dims").i
-    at = (op.ints(2)[0] if op.type == "GatherV2" else 0) % len(source.shape)
+    at = (op.ints(2)[0] if op.type == "GatherV2" else batch) % len(source.shape)
     if at == source.axis or batch < 0 or source.shape[:batch] != places.shape[:batch]:
         raise Stop("gives a row what it finds in others, or in a constant for each row")
     return _made([*source.shape[:at], *places.shape[batch:], *source.shape[at + 1 :]])
@@ -521,13 +529,15 @@ def _range(op: Op) -> Tensor:
 def _found(op: Op) -> Tensor:
     if op.tensor(2).shape:
         raise Stop("has several defaults, of which tables that do not change take the first")
-    return op.tensor(1)
+    return _made(op.tensor(1).shape)
 
 
 @_rule("ParseExample ParseExampleV2")
 def _parse_example(op: Op) -> Sequence[Value]:
     """Dense features of a fixed shape. Others are padded to the longest row, or sparse."""
     (rows,) = op.alone().shape
+    if op.tensor(1).shape != (0,):
+        raise Stop("has a name for each row")
     results: list[Value] = [Unknown(f"{op.type} {op.node.name!r} gives features of varying length")] * op.outputs
     for at, shape in enumerate(op.attr("dense_shapes").list.shape, 3 * len(op.attr("sparse_types").list.type)):
         sizes = _known(shape)
@@ -535,10 +545,19 @@ def _parse_example(op: Op) -> Sequence[Value]:
     return results
 
 
-@_rule("TensorListReserve")
-def _reserved(op: Op) -> Value:
-    op.tensor(1)  # how many: not as many as there are rows
-    return Reserved(f"{op.type} {op.node.name!r} makes a list in which nothing was set")
+def _reserved(op: Op, shape: int = 0) -> Reserved:
+    op.tensor(1, shape != 0)  # how many: not as many as there are rows
+    sizes = tuple(op.sizes(shape)) if op.tensor(shape, True).shape else None
+    return Reserved(f"{op.type} {op.node.name!r} makes a list in which nothing was set", sizes)
+
+
+_rule("TensorListReserve")(_reserved)
+
+
+@_rule("TensorListFromTensor TensorListStack")
+def _list(op: Op) -> Tensor:
+    _reserved(op, 1).listed(op.tensor(0).without([0]))
+    return op.tensor(0).along([0])
 
 
 @_rule("TensorListGetItem TensorListSetItem")
@@ -546,12 +565,11 @@ def _list_item(op: Op) -> Tensor:
     if not op.tensor(1, True).is_free:
         raise Stop("takes or sets at places that depend on the rows")
     if op.type == "TensorListGetItem":
-        item, shape = op.tensor(0).without([0]), op.sizes(2)  # the shape of an item that was never set, or -1
-        alike = [size in (-1, own) for size, own in itertools.zip_longest(shape, item.shape)]
-        if op.tensor(2, True).shape and not all(alike):
-            raise Stop("may read a constant with rows of its own")
+        item = op.tensor(0).without([0])
+        _reserved(op, 2).listed(item)
         return item
-    found, made = op.inputs[0], op.tensor(2).with_axis(0, fresh())
+    found = op.inputs[0]
+    made = found.listed(op.tensor(2)) if isinstance(found, Reserved) else op.tensor(2).with_axis(0, fresh())
     if op.attr("resize_if_index_out_of_bounds").b or (isinstance(found, Tensor) and found.shape[1:] != made.shape[1:]):
         raise Stop("makes its list longer, or puts unlike tensors into it")
     return found if isinstance(found, Tensor) else made

@@ -110,6 +110,8 @@ class _Proof:
                 self.stop(f"{what} is a call or control flow of TensorFlow 1, or no op that is known")
             elif writes_state([op]):
                 self.stop(f"{what} writes state")
+            elif op not in _CONTROL and any("func" in attr.type for attr in op_def(op).attr):
+                self.stop(f"{what} runs functions that are not looked into")  # they may assert, or draw at random
             elif op_def(op).is_stateful and not (op in RULES or op in _CONTROL or draws_random([op])):
                 self.stop(f"{what} may have effects")
 
@@ -233,7 +235,7 @@ def _joined(op: Op, one: Value, other: Value) -> Value:
     if one == other or type(one) is Unknown:
         return one
     if isinstance(one, Reserved) and isinstance(other, Tensor):  # lists, which may be of unlike lengths
-        return other.along([0], [fresh()])
+        return one.listed(other.without([0]))
     if type(other) is Unknown:
         return other
     if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_free and other.is_free:
