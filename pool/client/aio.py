@@ -1,7 +1,6 @@
 """The client for asyncio. Its channel lives on the running event loop; there is no thread."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Self, Unpack
 
@@ -9,12 +8,12 @@ import zmq
 
 from pool.client.blocks import IN_FLIGHT, Work, joined
 from pool.client.channel import Channel, Stale
-from pool.client.client import ASK_S, PATIENCE_S, READY_S, Questions
+from pool.client.client import ASK_S, PATIENCE_S, Questions
 from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
 from pool.client.futures import Result
-from pool.client.inputs import Options, Request, Signatures, Unknown, checked_timeout
-from pool.client.session import AsyncSession
+from pool.client.inputs import Options, Request, Signatures, Unknown
+from pool.client.session import Session, rebuilt
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire.tensors import Array
 
@@ -39,20 +38,19 @@ class AsyncClient(Questions):
         try:
             plan, arrays = planner.prepare(request, inputs)
         except Unknown:
-            plan, arrays = planner.prepare(request, inputs, await self._known(driver, model, timeout_s))
-        if not plan.block:
-            return await driver.submit(plan, arrays, timeout_s, request.priority)
-        work = Work(driver.submit, planner, request, timeout_s, plan.known)
-        work.cut(plan, arrays)
-        parts: list[Result] = []
-        try:
-            while (future := work.next()) is not None:
-                parts.append(work.take(await outcome_of(future)))
-            return joined(parts)
-        except Stale:
-            return await driver.submit(plan, arrays, work.left_s, request.priority)
-        finally:
-            work.cancel()
+            plan, arrays = planner.prepare(request, inputs, await self._known(request))
+        if plan.block:
+            work = Work(driver, request, plan.known)
+            work.cut(plan, arrays)
+            parts: list[Result] = []
+            try:
+                for future in work.futures():
+                    await asyncio.wait([future])
+                    parts.append(work.take())
+                return joined(parts)
+            except Stale:
+                timeout_s = work.left_s
+        return await driver.submit(plan, arrays, timeout_s, request.priority)
 
     run = submit
 
@@ -70,46 +68,32 @@ class AsyncClient(Questions):
     ) -> AsyncIterator[Result]:
         """As `Client.map`."""
         driver, request = await self._connected(), Request(model, **options)
-        timeout_s = request.timeout_s(self._connector.timeout_s)
-        known = await self._known(driver, model, timeout_s)
-        work = Work(driver.submit, self._connector.planner, request, timeout_s, known)
+        work = Work(driver, request, await self._known(request))
         work.map(inputs, in_flight)
-        try:
-            while (future := work.next()) is not None:
-                for result in work.take_rows(await outcome_of(future)):
-                    yield result
-        finally:
-            work.cancel()
+        for future in work.futures():
+            await asyncio.wait([future])
+            for result in work.take_rows():
+                yield result
 
-    def session(self, model: str) -> AsyncSession:
-        """As `Client.session`."""
-        return AsyncSession(self._run_session, model)
+    def session(self, model: str) -> Session:
+        """As `Client.session`, with a `run` to be awaited."""
+        return Session(self._run_session, model)
 
-    async def _run_session(
-        self, model: str, fetches: list[str], feeds: dict[str, Array], timeout: float | None, priority: int
-    ) -> Result:
+    async def _run_session(self, request: Request, feeds: dict[str, Array], fetches: Any) -> Any:
+        if not request.outputs:
+            return rebuilt(fetches, {})
         driver = await self._connected()
-        timeout_s = Request(model, timeout=timeout, priority=priority).timeout_s(self._connector.timeout_s)
-        plan, arrays = self._connector.planner.session(model, fetches, feeds)
-        return await driver.submit(plan, arrays, timeout_s, priority)
-
-    async def is_ready(self) -> bool:
-        return all(model["state"] == "READY" for model in (await self.status())["models"])
-
-    async def wait_ready(self, timeout: float = READY_S, model: str | None = None) -> None:
-        """As `Client.wait_ready`."""
-        until = time.monotonic() + checked_timeout(timeout, READY_S)
-        for name in [model] if model is not None else [each["name"] for each in (await self.status())["models"]]:
-            await self._ask("model", max(0.0, until - time.monotonic()), name=name)
+        timeout_s = request.timeout_s(self._connector.timeout_s)
+        plan, arrays = self._connector.planner.session(request, feeds)
+        return rebuilt(fetches, await driver.submit(plan, arrays, timeout_s, request.priority))
 
     async def _ask(self, question: str, timeout_s: float = ASK_S, /, **arguments: Any) -> Any:
         return await (await self._connected()).question(question, arguments, timeout_s)
 
-    async def _known(self, driver: "LoopDriver", model: str, timeout_s: float) -> Signatures:
-        planner = self._connector.planner
-        if known := planner.known(model):
-            return known
-        return planner.learn(model, await driver.question("model", {"name": model}, timeout_s))
+    async def _known(self, request: Request) -> Signatures:
+        planner, timeout_s = self._connector.planner, request.timeout_s(self._connector.timeout_s)
+        known = planner.known(request.model)
+        return known or planner.learn(request.model, await self.model(request.model, timeout_s))
 
     async def _connected(self) -> "LoopDriver":
         loop = asyncio.get_running_loop()
@@ -194,10 +178,3 @@ class LoopDriver(Driver["asyncio.Future[Result]"]):
         for source in self._sources:
             self.loop.remove_reader(source)
         super().end(error)
-
-
-async def outcome_of(future: "asyncio.Future[Result]") -> "Result | PoolError":
-    try:
-        return await future
-    except PoolError as error:
-        return error

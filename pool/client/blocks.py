@@ -6,15 +6,18 @@ Only rows that may be joined travel so. A lane that may not join them says so, a
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pool.client.channel import Stale
+from pool.client.driver import Driver
 from pool.client.futures import Result
-from pool.client.inputs import Plan, Planner, Request, Signatures, chosen, common_rows, convert
-from pool.errors import InvalidInput, ModelFailed, PoolError, Quarantined
+from pool.client.inputs import Plan, Request, Signatures, chosen, common_rows, convert
+from pool.errors import InvalidInput, ModelFailed, Quarantined
 from pool.wire.bodies import BLOCK
 from pool.wire.tensors import Array
 
@@ -25,31 +28,25 @@ BLOCKS_IN_FLIGHT = 4
 MOST_BYTES = 64 << 20  # on the way: more would find no place in the shared memory
 OF_ROWS = (InvalidInput, ModelFailed, Quarantined, Stale)  # errors that one row may cause
 
-Submit = Callable[[Plan, list[Array], float, int, int], Any]
-
 
 class Piece(NamedTuple):
-    inputs: Any
-    rows: int = 1
-    flags: int = 0
-    nbytes: int = 0
+    inputs: Mapping[str, Array]
+    rows: int
     weight: int = 1
     """Of `in_flight`."""
 
 
 class Work:
-    """Pieces on their way, so many at a time, and what they give, in order. Whoever waits for them drives it."""
+    """Pieces on their way, so many at a time, and what they give, in order."""
 
-    def __init__(self, submit: Submit, planner: Planner, request: Request, timeout_s: float, known: Signatures) -> None:
-        """`submit` returns a future."""
-        self._submit, self._planner, self._request, self._known = submit, planner, request, known
-        self._timeout_s, self._until = timeout_s, math.inf
+    def __init__(self, driver: Driver[Any], request: Request, known: Signatures) -> None:
+        """Raises `InvalidInput`."""
+        self._driver, self._planner, self._request, self._known = driver, driver.connector.planner, request, known
+        self._timeout_s, self._until = request.timeout_s(driver.connector.timeout_s), math.inf
         self._source: Iterator[Piece] = iter(())
         self._in_flight = IN_FLIGHT
-        self._window: deque[tuple[Piece, Any]] = deque()
+        self._window: deque[tuple[Piece, int, Any]] = deque()
         self._nbytes = self._flying = 0
-        self._error: Exception | None = None
-        """What the source raised. It is raised after the results of what came before it."""
 
     def map(self, inputs: Any, in_flight: int) -> None:
         """An iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
@@ -71,25 +68,21 @@ class Work:
 
     def _gathered(self, inputs: Iterable[Any], size: int) -> Iterator[Piece]:
         """Neighbours of one row each that look alike, as blocks of at most so many rows where they may be joined."""
-        group: list[list[Array]] = []
-        last: Any = None
+        for plan, alike in groupby(self._prepared(inputs), itemgetter(0)):
+            if isinstance(plan, Exception):
+                raise plan
+            most = min(size, plan.most) if plan.rows == 1 else 1
+            while group := [arrays for _, arrays in islice(alike, most)]:
+                columns = group[0] if len(group) == 1 else [np.concatenate(each) for each in zip(*group, strict=True)]
+                yield Piece(dict(zip(plan.names, columns, strict=True)), len(group), len(group))
+
+    def _prepared(self, inputs: Iterable[Any]) -> Iterator[tuple[Plan | Exception, list[Array]]]:
+        """An error comes in its place: what came before it is answered first."""
         try:
             for each in inputs:
-                plan, arrays = self._planner.prepare(self._request, each, self._known)
-                if group and plan is not last:
-                    yield gathered(last, group)
-                    group = []
-                group.append(arrays)
-                last = plan
-                if plan.rows != 1 or len(group) >= min(size, plan.most):
-                    yield gathered(plan, group)
-                    group = []
-        except Exception:  # what came before it is answered first
-            if group:
-                yield gathered(last, group)
-            raise
-        if group:
-            yield gathered(last, group)
+                yield self._planner.prepare(self._request, each, self._known)
+        except Exception as error:
+            yield error, []
 
     def cut(self, plan: Plan, arrays: list[Array]) -> None:
         """One call's inputs, which have its timeout together."""
@@ -97,77 +90,76 @@ class Work:
         inputs = dict(zip(plan.names, arrays, strict=True))
         self._source = blocks(inputs, common_rows(inputs), plan.block)
 
-    def next(self) -> Any:
-        """The future of the first piece that has not been taken; None: there is none left."""
-        while self._flying < self._in_flight and self._nbytes < MOST_BYTES and self._error is None:
-            try:
-                piece = next(self._source, None)
-                if piece is None:
-                    break
-                self._window.append(self._sent(piece))
-            except Exception as error:
-                self._error = error
-        if not self._window and self._error is not None:
-            raise self._error
-        return self._window[0][1] if self._window else None
+    def futures(self) -> Iterator[Any]:
+        """The future of the first piece, until all were taken. At its end, however it comes, the others are cancelled.
+
+        An error of the source is raised after the results of what came before it.
+        """
+        end: Exception | None = None
+        try:
+            while self._window or end is None:
+                try:
+                    while end is None and self._flying < self._in_flight and self._nbytes < MOST_BYTES:
+                        self._window.append(self._sent(next(self._source)))
+                except Exception as error:
+                    end = error
+                if self._window:
+                    yield self._window[0][2]
+            if end is not None and not isinstance(end, StopIteration):
+                raise end
+        finally:
+            for _, _, future in self._window:
+                future.cancel()
 
     @property
     def left_s(self) -> float:
         return max(0.0, min(self._timeout_s, self._until - time.monotonic()))
 
-    def _sent(self, piece: Piece) -> tuple[Piece, Any]:
+    def _sent(self, piece: Piece) -> tuple[Piece, int, Any]:
         plan, arrays = self._planner.prepare(self._request, piece.inputs, self._known)
-        future = self._submit(plan, arrays, self.left_s, self._request.priority, piece.flags)
-        self._nbytes += piece.nbytes
+        flags = BLOCK if piece.rows > 1 else 0
+        future = self._driver.submit(plan, arrays, self.left_s, self._request.priority, flags)
+        nbytes = sum([array.nbytes for array in arrays])
+        self._nbytes += nbytes
         self._flying += piece.weight
-        return piece, future
+        return piece, nbytes, future
 
-    def take(self, outcome: "Result | PoolError") -> Result:
+    def take(self) -> Result:
         """Of the first piece, whole. Raises its error; `Stale` if it is no answer to its rows."""
-        piece, _ = self._window.popleft()
-        self._nbytes -= piece.nbytes
+        piece, nbytes, future = self._window[0]
+        error = future.exception()  # a thread waits for it here
+        self._window.popleft()
+        self._nbytes -= nbytes
         self._flying -= piece.weight
-        if isinstance(outcome, PoolError):
-            raise outcome
-        if piece.flags and not all(array.ndim and len(array) == piece.rows for array in outcome.values()):
+        if error is not None:
+            raise error
+        result: Result = future.result()
+        if piece.rows > 1 and not all(array.ndim and len(array) == piece.rows for array in result.values()):
             raise Stale("the outputs have other rows than the inputs")
-        return outcome
+        return result
 
-    def take_rows(self, outcome: "Result | PoolError") -> Iterator[Result]:
+    def take_rows(self) -> Iterator[Result]:
         """Of the first piece, row by row. If it failed, its halves are sent instead, down to the guilty row."""
-        piece, _ = self._window[0]
+        piece = self._window[0][0]
         try:
-            result = self.take(outcome)
+            result = self.take()
         except OF_ROWS as error:
-            if not piece.flags:
+            if piece.rows == 1:
                 raise
             size = 1 if isinstance(error, Stale) else (piece.rows + 1) // 2
             again = [self._sent(each) for each in blocks(piece.inputs, piece.rows, size)]
             self._window.extendleft(reversed(again))
             return
-        if not piece.flags:
+        if piece.rows == 1:
             yield result
             return
         for row in zip(*[array[:, np.newaxis] for array in result.values()], strict=True):
             yield derived(result, zip(result, row, strict=True))
 
-    def cancel(self) -> None:
-        for _, future in self._window:
-            future.cancel()
-
 
 def blocks(arrays: Mapping[str, Array], rows: int, size: int) -> Iterator[Piece]:
     for at in range(0, rows, size):
-        part = {name: array[at : at + size] for name, array in arrays.items()}
-        count = min(size, rows - at)
-        yield Piece(part, count, BLOCK if count > 1 else 0, sum(array.nbytes for array in part.values()))
-
-
-def gathered(plan: Plan, group: list[list[Array]]) -> Piece:
-    arrays = group[0] if len(group) == 1 else [np.concatenate(column) for column in zip(*group, strict=True)]
-    inputs = dict(zip(plan.names, arrays, strict=True))
-    count = len(group)
-    return Piece(inputs, count, BLOCK if count > 1 else 0, sum(array.nbytes for array in arrays), count)
+        yield Piece({name: array[at : at + size] for name, array in arrays.items()}, min(size, rows - at))
 
 
 def derived(result: Result, arrays: "Mapping[str, Array] | Iterable[tuple[str, Array]]") -> Result:

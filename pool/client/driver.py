@@ -2,7 +2,7 @@
 
 submit ─► outbox ─► channel.jobs ─► answer: the future ends
             ▲            │
-            └─ homeless ◄┘   the pool has gone, or stops: another channel, another pool
+            └────────────┘   the pool has gone, or stops: another channel, another pool
 """
 
 import itertools
@@ -12,12 +12,13 @@ import time
 from collections import deque
 from contextlib import suppress
 from math import inf
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import zmq
 from zmq.backend import zmq_poll
 
-from pool.client.channel import Channel, Job, Lost, Stopping, job, plain
+from pool.client.channel import GRACE_S, Channel, Job, Lost, Stopping, job, plain
 from pool.client.connection import Connector
 from pool.client.futures import JobFuture, ask, finish, late, put, take
 from pool.client.inputs import Plan
@@ -25,9 +26,8 @@ from pool.errors import Overloaded, PoolError, PoolUnreachable
 from pool.wire.bodies import RESENT, Kind, letters, pack
 from pool.wire.tensors import Array
 
-__all__ = ["GRACE_S", "Driver", "Sender"]
+__all__ = ["RETRY_S", "Driver", "Sender"]
 
-GRACE_S = 0.75  # after its deadline, the pool's word on a job may still be on its way
 LOOK_S = 0.25
 RETRY_S = 0.02
 LAST_S = 0.05  # for answers that a pool sent before it went
@@ -47,15 +47,12 @@ class Driver(Generic[F]):
         """Raises `PoolUnreachable`."""
         self.connector = connector
         self.is_over = False
-        connection = connector.connection()
-        self.channel = Channel(connection) if connection is not None else None
+        self.channel: Channel | None = None
         self._lock = threading.Lock()  # of what is submitted, and of the channel's regions
         self._numbers = itertools.count(1)
         self._outbox: dict[int, Job] = {}
         self._outbox_bytes = 0
         self._withdrawn: list[int] = []
-        self._homeless: list[tuple[Job, int]] = []
-        """Of another channel; with RESENT if its pool may have started it."""
         self._is_rung = False
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
@@ -64,6 +61,7 @@ class Driver(Generic[F]):
         """The pool stops: nothing more is sent to it."""
         self._leaves_at = inf
         """When the channel is given up, since its link has ended."""
+        self._join()
 
     def _future(self, number: int) -> F:
         """A new one, whose cancellation calls `_withdraw`."""
@@ -82,7 +80,7 @@ class Driver(Generic[F]):
             if (unsent := self._outbox_bytes + self._unsent_bytes) > MOST_UNSENT_BYTES:
                 raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
             number = next(self._numbers)
-            made = job(self.channel, number, plan, arrays, began, timeout_s, GRACE_S, priority, flags)
+            made = job(self.channel, number, plan, arrays, began, timeout_s, priority, flags)
             return self._put(made)
 
     def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
@@ -93,19 +91,18 @@ class Driver(Generic[F]):
             body = plain(Kind.ASK, number, pack([name, arguments]), timeout_s)
             return self._put(Job(number, None, None, body, began, began + timeout_s + GRACE_S))
 
-    def adopt(self, orphan: Job, flags: int) -> F:
-        """A future of a job that was another channel's. `flags`: RESENT if its pool may have started it."""
+    def adopt(self, orphan: Job, resent: int) -> F:
+        """A future of a job that was another channel's. `resent`: RESENT if its pool may have started it."""
         with self._lock:
-            self._check()
-            orphan.number = next(self._numbers)
-            future = orphan.future = self._future(orphan.number)
-            self._homeless.append((orphan, flags))
-            self._next_deadline = min(self._next_deadline, orphan.until)
-            self._ring()
-            return future
+            orphan.number, orphan.resent = next(self._numbers), resent
+            if self.channel is not None:
+                self.channel.again(orphan)
+            return self._put(orphan)
 
     def _put(self, made: Job) -> F:
-        self._check()
+        """REQUIRES the lock."""
+        if self.is_over:
+            raise PoolUnreachable("the client was closed, or its pool has gone")
         future = made.future = self._future(made.number)
         self._outbox[made.number] = made
         self._outbox_bytes += len(made.body)
@@ -123,10 +120,6 @@ class Driver(Generic[F]):
                 self._withdrawn.append(number)
                 self._ring()
 
-    def _check(self) -> None:
-        if self.is_over:
-            raise PoolUnreachable("the client was closed, or its pool has gone")
-
     def _ring(self) -> None:
         """REQUIRES the lock. What was submitted is taken under it too, so one ring is enough until then."""
         if not self._is_rung:
@@ -140,14 +133,14 @@ class Driver(Generic[F]):
 
         `is_look`: the link may have ended. Raises `PoolError` if there is no pool to go on with.
         """
-        channel = self.channel or self._joined()
+        channel = self.channel or self._join()
         now = time.monotonic()
         if channel is None:
             self._expire(now)
             return RETRY_S
-        if (is_look or self._homeless) and channel.connection.is_gone:
+        if is_look and channel.connection.is_gone:
             self._leaves_at = min(self._leaves_at, now + LAST_S)
-        self._send(channel, now)
+        self._send(channel)
         try:
             if self._receive(channel):
                 return 0.0
@@ -159,17 +152,27 @@ class Driver(Generic[F]):
         self._expire(now)
         return max(0.0, min(LOOK_S, self._next_deadline - now, self._leaves_at - now))
 
-    def _joined(self) -> Channel | None:
+    def _join(self) -> Channel | None:
+        """A channel to the pool that is there now. Jobs that find no place in its memory end."""
         connection = self.connector.connection()
-        if connection is not None:
-            channel = Channel(connection)
-            with self._lock:
-                self.channel = channel
-        return self.channel
+        if connection is None:
+            return None
+        channel = Channel(connection)
+        failed: list[tuple[Job, PoolError]] = []
+        with self._lock:
+            for each in self._outbox.values():
+                try:
+                    channel.again(each)
+                except Overloaded as error:
+                    failed.append((each, error))
+            self.channel = channel
+        for each, refusal in failed:
+            finish(each.future, refusal)
+            self._withdraw(each.number)
+        return channel
 
-    def _send(self, channel: Channel, now: float) -> None:
+    def _send(self, channel: Channel) -> None:
         """What fits now; the rest goes with the next call."""
-        failed: list[tuple[Any, PoolError]] = []
         bodies: list[bytes] = []
         with self._lock:
             self._is_rung = False
@@ -179,22 +182,10 @@ class Driver(Generic[F]):
                     bodies.append(plain(Kind.CANCEL, number))
             self._withdrawn.clear()
             if not self._is_held and self._leaves_at == inf:
-                for orphan, flags in self._homeless:
-                    if orphan.future.done():
-                        continue
-                    try:
-                        bodies.append(channel.again(orphan, flags, now))
-                    except Overloaded as error:
-                        failed.append((orphan.future, error))
-                    else:
-                        channel.jobs[orphan.number] = orphan
-                self._homeless.clear()
                 channel.jobs.update(self._outbox)
                 bodies += [each.body for each in self._outbox.values()]
                 self._outbox.clear()
                 self._outbox_bytes = 0
-        for future, refusal in failed:
-            finish(future, refusal)
         if bodies:
             self._unsent.extend(letters(bodies))
             self._unsent_bytes += sum(map(len, bodies))
@@ -214,7 +205,8 @@ class Driver(Generic[F]):
                 if isinstance(outcome, Stopping):
                     self._is_held = True
                     with self._lock:
-                        self._homeless.append((ended, 0))
+                        self._outbox[ended.number] = ended
+                        self._outbox_bytes += len(ended.body)
                 else:
                     finish(ended.future, outcome)
         return True
@@ -235,19 +227,20 @@ class Driver(Generic[F]):
             self._withdraw(each.number)
 
     def _leave(self, channel: Channel) -> None:
-        """Its jobs wait for the next pool."""
+        """Its jobs wait for the next pool, in their order."""
         with self._lock:
-            jobs = [each for each in channel.jobs.values() if each.future is not None]
-            self._homeless += [(each, RESENT) for each in jobs if each.plan is not None]
-            self._homeless += [(each, 0) for each in self._outbox.values() if each.plan is not None]
-            questions = [each for each in (*jobs, *self._outbox.values()) if each.plan is None]
-            self._outbox.clear()
+            for each in channel.jobs.values():
+                each.resent = RESENT
+            jobs = sorted(self._all(), key=attrgetter("number"))
+            self._outbox = {each.number: each for each in jobs if each.plan is not None and not each.future.done()}
+            self._outbox_bytes = sum(len(each.body) for each in self._outbox.values())
             self._unsent.clear()
-            self._outbox_bytes = self._unsent_bytes = 0
+            self._unsent_bytes = 0
             self.channel, self._is_held, self._leaves_at = None, False, inf
         channel.close()
-        for question in questions:
-            finish(question.future, PoolUnreachable("the pool went away before it answered"))
+        for each in jobs:
+            if each.plan is None:
+                finish(each.future, PoolUnreachable("the pool went away before it answered"))
 
     def end(self, error: PoolError) -> None:
         """All jobs end in the error."""
@@ -260,9 +253,9 @@ class Driver(Generic[F]):
             self.channel.close()
 
     def _all(self) -> list[Job]:
-        """For which somebody waits."""
+        """For which somebody waits. REQUIRES the lock."""
         sent = [] if self.channel is None else [*self.channel.jobs.values()]
-        jobs = [*self._outbox.values(), *(orphan for orphan, _ in self._homeless), *sent]
+        jobs = [*self._outbox.values(), *sent]
         return [each for each in jobs if each.future is not None]
 
 

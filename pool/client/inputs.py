@@ -120,33 +120,37 @@ class Planner:
         else:
             raise Unknown(model)
         arrays = {name: arrays[name] for name in sorted(arrays)}
-        try:
-            spec = job_spec(model, signature or "", outputs, describe(arrays))
-            plan = self._plans.get(spec) or self._planned(spec, info, known)
-        except (BadMessage, TypeError, ValueError) as error:
-            raise InvalidInput(f"model {model!r:.80}: {error}") from None
+        plan = self._plan(model, signature or "", outputs, arrays, info, known or {})
         if key is not None and all(arrays[name] is inputs[name] for name in arrays):
             self._plans[key] = plan
         return plan, [*arrays.values()]
 
-    def session(self, model: str, fetches: list[str], arrays: Mapping[str, Array]) -> tuple[Plan, list[Array]]:
+    def session(self, request: Request, arrays: dict[str, Array]) -> tuple[Plan, list[Array]]:
         """For a `Session.run`: names of the model's graph, and arrays in the order of their names."""
+        return self._plan(request.model, None, request.outputs, arrays, None, {}), [*arrays.values()]
+
+    def _plan(
+        self,
+        model: str,
+        signature: str | None,
+        outputs: Sequence[str] | None,
+        arrays: dict[str, Array],
+        info: Signature | None,
+        known: Signatures,
+    ) -> Plan:
         try:
-            spec = job_spec(model, None, sorted(fetches), describe(arrays))
-            plan = self._plans.get(spec) or self._planned(spec, None, None)
+            spec = job_spec(model, signature, outputs, describe(arrays))
+            if (plan := self._plans.get(spec)) is not None:
+                return plan
+            job = parse_job(spec)
+            plan = Plan(spec, Layout(job.tensors))
+            if info is not None and (why := info.mismatch(job.tensors, job.outputs)):
+                raise ValueError(why)
         except (BadMessage, TypeError, ValueError) as error:
             raise InvalidInput(f"model {model!r:.80}: {error}") from None
-        return plan, [*arrays.values()]
-
-    def _planned(self, spec: bytes, info: Signature | None, known: Signatures | None) -> Plan:
-        job = parse_job(spec)
-        plan = Plan(spec, Layout(job.tensors))
-        if info is not None:
-            if why := info.mismatch(job.tensors, job.outputs):
-                raise ValueError(why)
-            if info.is_joined(plan.names, job.outputs):
-                plan.most, plan.known = info.max_batch, known or {}
-                plan.block = plan.most if plan.rows > plan.most else 0
+        if info is not None and info.is_joined(plan.names, job.outputs):
+            plan.most, plan.known = info.max_batch, known
+            plan.block = plan.most if plan.rows > plan.most else 0
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         self._plans[spec] = plan

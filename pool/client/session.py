@@ -1,18 +1,15 @@
 """A drop-in for `tf.Session.run`: what to fetch and feed, by the names in a model's graph. TensorFlow is not needed."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from pool.client.futures import Result
-from pool.client.inputs import texts
+from pool.client.inputs import Request, texts
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPE_NAMES, Array
 
-__all__ = ["AsyncSession", "Session"]
-
-Job = Callable[..., Any]
+__all__ = ["Session", "rebuilt"]
 
 
 class Session:
@@ -21,7 +18,7 @@ class Session:
     A run that writes variables needs a model with `stateful = true`; like each of its jobs, it is never run twice.
     """
 
-    def __init__(self, run: Job, model: str) -> None:
+    def __init__(self, run: Callable[[Request, dict[str, Array], Any], Any], model: str) -> None:
         self._run, self._model = run, model
 
     def run(
@@ -38,29 +35,8 @@ class Session:
         TensorFlow; fetches may be nested in lists, tuples and mappings. Values are converted as TensorFlow does.
         Raises what `Client.run` raises.
         """
-        names = [*dict.fromkeys(leaves(fetches))]
-        if not names:
-            return rebuilt(fetches, {})
-        result: Result = self._run(self._model, names, fed(feed_dict or {}), timeout, priority)
-        return rebuilt(fetches, result)
-
-
-class AsyncSession(Session):
-    """The same, awaited. Made by `AsyncClient.session`."""
-
-    async def run(
-        self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        priority: int = 0,
-    ) -> Any:
-        names = [*dict.fromkeys(leaves(fetches))]
-        if not names:
-            return rebuilt(fetches, {})
-        awaited: Awaitable[Result] = self._run(self._model, names, fed(feed_dict or {}), timeout, priority)
-        return rebuilt(fetches, await awaited)
+        request = Request(self._model, None, sorted({*leaves(fetches)}), timeout, priority)
+        return self._run(request, fed(feed_dict or {}), fetches)
 
 
 def leaves(fetches: Any) -> Iterator[str]:

@@ -49,6 +49,11 @@ class Questions:
                 return [self._described(model) for model in self._fleet.models]
             case "model":
                 return self._loaded(str(arguments.get("name", "")))
+            case "is_ready":
+                return all(map(self._fleet.serving, self._fleet.models))
+            case "ready":
+                names = [str(wanted)] if (wanted := arguments.get("name")) else self._fleet.models
+                return all(self._loaded(each) for each in names) or None
             case "logs":
                 since = arguments.get("since")
                 lines = self._log.since(since if type(since) is int else 0)
