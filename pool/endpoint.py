@@ -14,8 +14,6 @@ from pathlib import Path
 
 from pool.errors import InvalidConfig, PoolError, PoolUnreachable
 
-__all__ = ["admit", "hold", "ipc_path", "own", "prepare_folder", "sought"]
-
 SERVICE = "ipc:///run/pool/pool.sock"  # only root makes folders in /run
 LONGEST_PATH = 107 - len(".link")  # of the 108 bytes of sun_path, the last is NUL; the link's socket has this suffix
 

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 
-__all__ = ["Log", "setup"]
-
 KEPT, AT_ONCE, WAITING = 1000, 200, 10_000  # lines; past the last number they are dropped and counted
 LONGEST_LINE, CLOSE_S = 2000, 1.0
 PRIORITIES = {"CRITICAL": 2, "ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}  # syslog's

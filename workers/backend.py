@@ -12,8 +12,6 @@ import numpy as np
 from pool.wire.exits import Exit
 from pool.wire.signatures import Signature
 
-__all__ = ["Arrays", "Backend", "CannotLoad", "LoadFailed", "Model", "Run", "RunFailed", "Unfit"]
-
 Arrays = dict[str, np.ndarray]
 Run = Callable[[Arrays], Arrays]
 

@@ -6,11 +6,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pool.wire.signatures import signature_name
-from pool.wire.specs import parse_job
+from pool.wire.specs import common_rows, parse_job
 from pool.wire.tensors import Layout
 from workers.backend import Model, Run, RunFailed
-
-__all__ = ["Call", "Calls", "Joint"]
 
 MOST_CALLS = 2048
 
@@ -64,11 +62,11 @@ class Calls:
         signature = model.signatures[name]
         if why := signature.mismatch(job.tensors, job.outputs):
             raise RunFailed("InvalidInput", f"model {job.model}, signature {name}: {why}")
-        rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
+        rows = common_rows([tensor.shape for tensor in job.tensors])
         inputs = tuple(tensor.name for tensor in job.tensors)
         outputs = tuple(sorted(job.outputs or signature.outputs))
         with self._lock:  # so that two lanes do not prepare the same
-            return Call(layout, rows.pop() if len(rows) == 1 else 0, self._joint(job.model, name, inputs, outputs))
+            return Call(layout, rows, self._joint(job.model, name, inputs, outputs))
 
     def _prepared(self, model: str, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Joint:
         is_joined = self._models[model].signatures[name].is_joined(inputs, outputs)

@@ -29,8 +29,6 @@ from workers.backend import Backend, CannotLoad, LoadFailed, Model, Unfit
 from workers.calls import Calls
 from workers.lane import Lane
 
-__all__ = ["main"]
-
 PR_SET_PDEATHSIG = 1
 BEAT_S = 2.0
 WELCOME_S = 60.0

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Any, Self, Unpack
 
 import zmq
@@ -16,8 +17,6 @@ from pool.client.inputs import Options, Request, Signatures, Unknown
 from pool.client.session import Session, rebuilt
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire.tensors import Array
-
-__all__ = ["AsyncClient"]
 
 
 class AsyncClient(Questions):
@@ -152,29 +151,21 @@ class LoopDriver(Driver["asyncio.Future[Result]"]):
             self.end(error)
             return
         if self.channel is not self._watched:
-            self._watch()
+            self._watch(self.channel)
         self._timer.cancel()
         self._timer = self.loop.call_later(min(wait_s, RETRY_S) if self._unsent else wait_s, self.run, True)
 
-    def _watch(self) -> None:
-        for source in self._sources:
-            self.loop.remove_reader(source)
-        self._sources = []
-        self._watched = self.channel
-        if self.channel is not None:
-            self._sources = [int(self.channel.socket.getsockopt(zmq.FD)), self.channel.connection.link.fileno()]
+    def _watch(self, channel: Channel | None) -> None:
+        while self._sources:
+            self.loop.remove_reader(self._sources.pop())
+        self._watched = channel
+        if channel is not None:
+            self._sources = [int(channel.socket.getsockopt(zmq.FD)), channel.connection.link.fileno()]
             for source, is_link in zip(self._sources, (False, True), strict=True):
                 self.loop.add_reader(source, self.run, is_link)
 
     def end(self, error: PoolError) -> None:
-        if self.is_over:
-            return
-        if self.loop.is_closed():  # nobody is left to be told
-            self.is_over = True
-            if self.channel is not None:
-                self.channel.close()
-            return
         self._timer.cancel()
-        for source in self._sources:
-            self.loop.remove_reader(source)
+        with suppress(RuntimeError):  # the loop may be closed
+            self._watch(None)
         super().end(error)

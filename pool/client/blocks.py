@@ -16,12 +16,11 @@ import numpy as np
 from pool.client.channel import Stale
 from pool.client.driver import Driver
 from pool.client.futures import Result
-from pool.client.inputs import Plan, Request, Signatures, chosen, common_rows, convert
+from pool.client.inputs import Plan, Request, Signatures, chosen, convert
 from pool.errors import InvalidInput, ModelFailed, Quarantined
 from pool.wire.bodies import BLOCK
+from pool.wire.specs import common_rows
 from pool.wire.tensors import Array
-
-__all__ = ["IN_FLIGHT", "Work", "joined"]
 
 IN_FLIGHT = 64
 BLOCKS_IN_FLIGHT = 4
@@ -56,7 +55,7 @@ class Work:
         signature, outputs = chosen(self._request, self._known), self._request.outputs
         if isinstance(inputs, Mapping | np.ndarray):
             arrays = convert(inputs, signature)
-            rows = common_rows(arrays)
+            rows = common_rows([array.shape for array in arrays.values()])
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
             is_joined = signature.is_joined(arrays, [outputs] if isinstance(outputs, str) else outputs)
@@ -87,8 +86,7 @@ class Work:
     def cut(self, plan: Plan, arrays: list[Array]) -> None:
         """One call's inputs, which have its timeout together."""
         self._until = time.monotonic() + self._timeout_s
-        inputs = dict(zip(plan.names, arrays, strict=True))
-        self._source = blocks(inputs, common_rows(inputs), plan.block)
+        self._source = blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.block)
 
     def futures(self) -> Iterator[Any]:
         """The future of the first piece, until all were taken. At its end, however it comes, the others are cancelled.

@@ -16,8 +16,6 @@ from pool.wire import RELEASE, WIRE
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 
-__all__ = ["Connection", "Connector"]
-
 MOST_ARENAS = 128  # the pool cuts off who lends more than 256
 CONNECT_S = 5.0  # for a pool that takes the link and says nothing
 
@@ -32,6 +30,7 @@ class Connection:
         """Never waits. Raises `BlockingIOError` if the pool is to be asked again, and `PoolUnreachable`."""
         self.endpoint = endpoint
         self.pid = os.getpid()
+        self._greets_until = time.monotonic() + CONNECT_S
         self._arenas = 0
         self._dropped: deque[int] = deque()
         self._lock = threading.Lock()
@@ -46,7 +45,13 @@ class Connection:
 
     def greet(self) -> None:
         """Reads what a pool says first. Raises `BlockingIOError` before that, `PoolUnreachable` and `Incompatible`."""
-        match self.link.receive():
+        try:
+            said = self.link.receive()
+        except BlockingIOError:
+            if time.monotonic() > self._greets_until:
+                raise PoolUnreachable(f"the pool at {self.endpoint} does not answer: it may be stopped") from None
+            raise
+        match said:
             case None:
                 raise PoolUnreachable(f"the pool at {self.endpoint} takes no more clients, or ended just now")
             case {"wire": wire, "release": release}, _ if wire != WIRE:
@@ -124,7 +129,6 @@ class Connector:
         self._places = sought(os.environ, os.getuid()) if endpoint is None else [f"ipc://{ipc_path(endpoint)}"]
         self._current: Connection | None = None
         self._greeting: Connection | None = None
-        self._greets_until = 0.0
         self._seen_at = -inf
         self._is_closed = False
         self._lock = threading.Lock()
@@ -142,43 +146,24 @@ class Connector:
                     return self._current
                 self._current.close()
                 self._current, self._seen_at = None, time.monotonic()
-                self.planner.forget()
+                self.planner = Planner()  # models may have become other ones
             refusals: list[str] = []
             # Whatever has taken the link is the pool, so the places after it are not asked.
             for place in [self._greeting.endpoint] if self._greeting is not None else self._places:
                 try:
-                    return self._step(place)
+                    greeting = self._greeting = self._greeting or Connection(place)
+                    greeting.greet()
                 except BlockingIOError:
                     return None
                 except PoolUnreachable as error:
                     self._greeting = None
                     refusals.append(str(error))
+                else:
+                    self._current, self._greeting, self.timeout_s = greeting, None, greeting.timeout_s
+                    return greeting
             if time.monotonic() < self._seen_at + self._patience_s:
                 return None
             raise PoolUnreachable("; ".join(refusals))
-
-    def _step(self, place: str) -> Connection:
-        """Raises `BlockingIOError` if the pool has not greeted yet."""
-        now = time.monotonic()
-        if self._greeting is None:
-            self._greeting, self._greets_until = Connection(place), now + CONNECT_S
-        try:
-            self._greeting.greet()
-        except BlockingIOError:
-            if now > self._greets_until:
-                raise PoolUnreachable(f"the pool at {place} does not answer: it may be stopped") from None
-            raise
-        found, self._greeting = self._greeting, None
-        self._current, self.timeout_s = found, found.timeout_s
-        return found
-
-    def wait(self) -> Connection:
-        """As `connection`, for a thread that can do nothing else."""
-        pause_s = 0.0002
-        while (found := self.connection()) is None:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.05)
-        return found
 
     def close(self) -> None:
         with self._lock:

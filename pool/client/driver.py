@@ -18,15 +18,13 @@ from typing import Any, Generic, TypeVar
 import zmq
 from zmq.backend import zmq_poll
 
-from pool.client.channel import GRACE_S, Channel, Job, Lost, Stopping, job, plain
+from pool.client.channel import GRACE_S, Channel, Job, Lost, Stopping, job
 from pool.client.connection import Connector
 from pool.client.futures import JobFuture, ask, finish, late, put, take
 from pool.client.inputs import Plan
 from pool.errors import Overloaded, PoolError, PoolUnreachable
-from pool.wire.bodies import RESENT, Kind, letters, pack
+from pool.wire.bodies import RESENT, Kind, letters, pack, plain
 from pool.wire.tensors import Array
-
-__all__ = ["RETRY_S", "Driver", "Sender"]
 
 LOOK_S = 0.25
 RETRY_S = 0.02
@@ -34,7 +32,6 @@ LAST_S = 0.05  # for answers that a pool sent before it went
 BURST = 256
 MOST_UNSENT_BYTES = 64 << 20
 DONTWAIT, EVENTS, POLLIN, POLLOUT = int(zmq.DONTWAIT), int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
-
 
 F = TypeVar("F")
 """Its futures: of `concurrent.futures`, or of asyncio."""
@@ -88,7 +85,7 @@ class Driver(Generic[F]):
         began = time.monotonic()
         with self._lock:
             number = next(self._numbers)
-            body = plain(Kind.ASK, number, pack([name, arguments]), timeout_s)
+            body = plain(Kind.ASK, number, pack([name, arguments]), seconds=timeout_s)
             return self._put(Job(number, None, None, body, began, began + timeout_s + GRACE_S))
 
     def adopt(self, orphan: Job, resent: int) -> F:

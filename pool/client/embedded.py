@@ -11,8 +11,6 @@ from pathlib import Path
 from pool.client.client import READY_S, Client
 from pool.errors import InvalidConfig, PoolUnreachable
 
-__all__ = ["EmbeddedPool", "start"]
-
 STOP_S = 45.0
 POLL_S = 0.02
 LAST_BYTES = 4000

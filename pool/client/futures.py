@@ -12,8 +12,6 @@ from pool.wire.tensors import Array
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["JobFuture", "Result", "Timeline", "ask", "finish", "late", "put", "take"]
-
 put, take, ask = Raw.send, Raw.recv, Raw.get  # without the checks that pyzmq adds in Python
 
 

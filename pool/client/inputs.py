@@ -13,21 +13,8 @@ import numpy as np
 from pool.errors import InvalidInput
 from pool.wire.bodies import seconds_of
 from pool.wire.signatures import Signature, TensorInfo, choice, signature_name
-from pool.wire.specs import BadMessage, job_spec, parse_job
+from pool.wire.specs import BadMessage, common_rows, job_spec, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
-
-__all__ = [
-    "Options",
-    "Plan",
-    "Planner",
-    "Request",
-    "Signatures",
-    "Unknown",
-    "checked_timeout",
-    "chosen",
-    "common_rows",
-    "convert",
-]
 
 MOST_PLANS = 1024
 OF_PYTHON = frozenset(map(np.dtype, ("bool", "int64", "uint64", "float64", "complex128")))
@@ -72,9 +59,7 @@ class Plan:
         self.spec, self.layout = spec, layout
         self.size, self.has_strings = layout.fixed_bytes, layout.has_strings
         self.names = [tensor.name for tensor in layout.tensors]
-        rows = {tensor.shape[0] if tensor.shape else 0 for tensor in layout.tensors}
-        self.rows = rows.pop() if len(rows) == 1 else 0
-        """The first dimension of all inputs; 0 if there is none, or they differ."""
+        self.rows = common_rows([tensor.shape for tensor in layout.tensors])
         self.room = 0
         """What the largest answer so far needed, if it was large."""
         self.most = 1
@@ -115,7 +100,7 @@ class Planner:
         if known is not None:
             info = chosen(request, known)
             arrays = convert(inputs, info)
-        elif is_exact(inputs) and common_rows(inputs) <= 1:
+        elif is_exact(inputs) and common_rows([array.shape for array in inputs.values()]) <= 1:
             info, arrays = None, inputs
         else:
             raise Unknown(model)
@@ -166,11 +151,6 @@ class Planner:
         self._signatures[model] = made
         return made
 
-    def forget(self) -> None:
-        """Where models may have become other ones."""
-        self._signatures.clear()
-        self._plans.clear()
-
 
 def chosen(request: Request, known: Signatures) -> Signature:
     try:
@@ -189,12 +169,6 @@ def is_exact(inputs: Any) -> bool:
         and isinstance(name, str)
         for name, array in inputs.items()
     )
-
-
-def common_rows(arrays: Mapping[str, Array]) -> int:
-    """The first dimension of all arrays; 0 if there is none, or they differ."""
-    sizes = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
-    return sizes.pop() if len(sizes) == 1 else 0
 
 
 def checked_timeout(timeout: float | None, default: float) -> float:

@@ -9,8 +9,6 @@ from pool.client.inputs import Request, texts
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPE_NAMES, Array
 
-__all__ = ["Session", "rebuilt"]
-
 
 class Session:
     """A model's graph, with the variables that all of the model's jobs share. Made by `Client.session`.

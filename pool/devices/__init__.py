@@ -19,8 +19,6 @@ from typing import Any
 
 from pool.errors import InvalidConfig
 
-__all__ = ["Device", "command", "cpu_share", "environment", "named", "slots"]
-
 CPU_SLOTS = 2  # one may die, and the other serves
 NVML_S = 60.0  # without the persistence daemon, a driver first wakes each GPU
 SIGNS = ("/dev/nvidia*", "/proc/driver/nvidia")
@@ -126,11 +124,6 @@ def _device(entry: Entry, gpus: Sequence[Gpu]) -> Device:
     indices = tuple(gpus.index(gpu) for gpu in group if gpu in gpus)
     label = f"gpu:{'+'.join(map(str, indices))} ({', '.join(f'{uuid[:12]}…' for uuid in uuids)})"
     return Device("gpu", uuids, indices, group[0]["name"], sum(gpu["memory_bytes"] for gpu in group), label)
-
-
-def command(link_fd: int, parent_pid: int, stacks_fd: int) -> list[str]:
-    """Of a worker. `-P`: the working directory must not stand in for `workers` or `tensorflow`."""
-    return [sys.executable, "-P", "-m", "workers", str(link_fd), str(parent_pid), str(stacks_fd)]
 
 
 def cpu_share(devices: Sequence[Device]) -> int:

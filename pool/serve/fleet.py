@@ -25,8 +25,6 @@ from pool.wire.exits import FINAL
 from pool.wire.signatures import Signature
 from pool.wire.specs import BadMessage
 
-__all__ = ["Fleet"]
-
 LOOK_S = 1.0  # between two looks at workers whose link says nothing
 EXIT_LOOK_S = 0.002  # once the link has ended, the exit follows at once
 SILENT_S = 20.0

@@ -19,8 +19,6 @@ from pool.core.jobs import Job
 from pool.wire.bodies import PART, SHARED, bodies
 from pool.wire.specs import ITEM_BYTES, JobSpec, aligned, parse_job
 
-__all__ = ["keep"]
-
 KEPT = 20
 MOST_BYTES = 64 << 20  # of shared memory: copying them holds the pool up for some 20 ms
 MOST_WRITERS = 4

@@ -18,8 +18,6 @@ from pool.serve.worker import Seat
 from pool.wire import RELEASE
 from pool.wire.signatures import choice
 
-__all__ = ["Questions"]
-
 RATE_S = 10
 
 

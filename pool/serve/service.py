@@ -32,7 +32,6 @@ from pool.systemd import Notifier
 from pool.wire import RELEASE, WIRE
 from pool.wire.bodies import (
     BATCH,
-    GONE,
     HEAD,
     JOINED,
     PART,
@@ -46,13 +45,12 @@ from pool.wire.bodies import (
     failure,
     failure_of,
     pack,
+    plain,
     unpack,
 )
 from pool.wire.link import credentials
 from pool.wire.signatures import Signature, signature_name
-from pool.wire.specs import BadMessage, fixed_bytes, parse_job
-
-__all__ = ["Service"]
+from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job
 
 JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCEL), int(Kind.DONE), int(Kind.RUN)
 JOIN_BYTES = HEAD.size + TOKEN_BYTES
@@ -217,7 +215,7 @@ class Service:
                 self._peers[route] = peer
                 peer.routes.add(route)
                 return
-        send(self._router, route, [GONE])
+        send(self._router, route, [plain(Kind.GONE)])
 
     # --- clients ------------------------------------------------------------------------------------------------
 
@@ -329,8 +327,7 @@ class Service:
                 return
             if name == "stop":
                 self.stop()
-            data = pack(answer)
-            said = HEAD.pack(Kind.REPLY, 0, 0, 0, 0, len(data), body.job, 0.0, 0.0) + data
+            said = plain(Kind.REPLY, body.job, pack(answer))
         except Refused as refused:
             said = failure(body.job, refused.error, refused.text)
         except Exception as error:  # whoever looks must not end what he looks at
@@ -377,7 +374,7 @@ class Service:
         facts = self.fleet.models.get(job.model)
         if facts is not None and (why := self.fleet.why_unserved(job.model)):
             raise Refused("ModelFailed", why)
-        rows = {tensor.shape[0] if tensor.shape else 0 for tensor in job.tensors}
+        rows = common_rows([tensor.shape for tensor in job.tensors])
         key = (job.signature, job.outputs, tuple((each.name, each.dtype, each.shape[1:]) for each in job.tensors))
         length = fixed_bytes(job.tensors)
         if any(tensor.dtype == "string" for tensor in job.tensors):
@@ -388,7 +385,7 @@ class Service:
                 known = facts["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
                 is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
-        call = self.scheduler.call(job.model, key, rows.pop() if len(rows) == 1 else 0, is_joined, length)
+        call = self.scheduler.call(job.model, key, rows, is_joined, length)
         client.account.keep(spec, call)
         return call
 
@@ -402,7 +399,7 @@ class Service:
 
     def _release(self, job: Job) -> None:
         if job.channel in self._peers:
-            self._outbox[job.channel].append(HEAD.pack(Kind.RELEASED, 0, 0, 0, 0, 0, job.number, 0.0, 0.0))
+            self._outbox[job.channel].append(plain(Kind.RELEASED, job.number))
 
     # --- sending ------------------------------------------------------------------------------------------------
 

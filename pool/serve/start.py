@@ -16,8 +16,6 @@ from pool.log import setup
 from pool.serve.service import Service
 from pool.systemd import Notifier
 
-__all__ = ["run"]
-
 FEWEST_DESCRIPTORS, MOST_DESCRIPTORS = 4096, 1 << 16
 
 log = logging.getLogger("pool.serve")

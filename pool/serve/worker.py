@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,12 +15,10 @@ from typing import Any
 
 from pool.core.jobs import Worker as CoreWorker
 from pool.core.slots import Slot
-from pool.devices import Device, command
+from pool.devices import Device
 from pool.wire.bodies import TOKEN_BYTES
 from pool.wire.exits import Exit
 from pool.wire.link import SEALS, Link
-
-__all__ = ["Seat", "Worker", "exit_text"]
 
 STACKS_BYTES = 256 << 10
 READ_BYTES = 64 << 10
@@ -68,7 +67,8 @@ class Worker:
             fcntl.fcntl(self._stacks, fcntl.F_ADD_SEALS, SEALS)  # it cannot fill the memory
             fcntl.fcntl(sink, fcntl.F_SETFL, 0)
             self._popen = subprocess.Popen(
-                command(theirs.fileno(), os.getpid(), self._stacks),
+                # The working directory must not stand in for `workers` or `tensorflow`.
+                [sys.executable, "-P", "-m", "workers", *map(str, (theirs.fileno(), os.getpid(), self._stacks))],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -98,12 +98,9 @@ class Worker:
                 self._popen.kill()
 
     def ask_stacks(self) -> None:
-        """The stacks of all threads, soon in `stacks`. An early worker would die of the signal."""
-        with suppress(OSError, ValueError):
-            status = open(f"/proc/{self.pid}/status").read()  # noqa: SIM115
-            caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-            if int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1:
-                os.kill(self.pid, signal.SIGUSR1)
+        """The stacks of all threads, soon in `stacks`. REQUIRES that it was READY: an early one would die of it."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGUSR1)
 
     def stacks(self) -> list[str]:
         return os.pread(self._stacks, STACKS_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace").splitlines()

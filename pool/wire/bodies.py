@@ -97,11 +97,13 @@ def bodies(frame: bytes, at: int = 0) -> Iterator[Body]:
         at = ends
 
 
+def plain(kind: int, job: int = 0, data: bytes = b"", flags: int = 0, seconds: float = 0.0) -> bytes:
+    """A body without a spec."""
+    return HEAD.pack(kind, flags, 0, 0, 0, len(data), job, seconds, 0.0) + data
+
+
 def join(token: bytes) -> bytes:
-    return HEAD.pack(Kind.JOIN, 0, 0, 0, 0, len(token), 0, 0.0, 0.0) + token
-
-
-GONE = HEAD.pack(Kind.GONE, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+    return plain(Kind.JOIN, data=token)
 
 
 def pack(value: object) -> bytes:
@@ -119,8 +121,7 @@ def unpack(data: bytes | memoryview) -> Any:
 
 def failure(job: int, name: str, text: str, flags: int = 0) -> bytes:
     """`name`: of a class of `pool.errors`, or a word of the protocol: "Stale", "Stopping", "StatefulWorkerLost"."""
-    data = pack((name, text[:8000]))
-    return HEAD.pack(Kind.FAILURE, flags, 0, 0, 0, len(data), job, 0.0, 0.0) + data
+    return plain(Kind.FAILURE, job, pack((name, text[:8000])), flags)
 
 
 def failure_of(data: bytes | memoryview) -> tuple[str, str]:

@@ -4,7 +4,7 @@ Equal specs are equal bytes, so every process parses each of them once and looks
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -91,6 +91,12 @@ def parse_answer(spec: bytes) -> tuple[int, str, str, tuple[Tensor, ...]]:
 def fixed_bytes(tensors: Sequence[Tensor]) -> int:
     """Of the part whose size the spec decides. The bytes of strings come after it."""
     return sum([aligned(tensor.nbytes) for tensor in tensors])
+
+
+def common_rows(shapes: Iterable[tuple[int, ...]]) -> int:
+    """The first dimension of all; 0 if there is none, or they differ."""
+    sizes = {shape[0] if shape else 0 for shape in shapes}
+    return sizes.pop() if len(sizes) == 1 else 0
 
 
 def _unpacked(spec: bytes) -> list[Any]:

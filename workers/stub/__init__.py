@@ -27,8 +27,6 @@ from pool.wire.exits import Exit
 from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
 from workers.backend import Arrays, CannotLoad, LoadFailed, Run, RunFailed, Unfit
 
-__all__ = ["FAULTS", "Backend"]
-
 POLL_S = 0.002
 
 
