@@ -5,23 +5,6 @@ and Overloaded the load's, WorkerLost and Quarantined those of a worker that die
 pool's, InvalidConfig the configuration's.
 """
 
-__all__ = [
-    "DeadlineExceeded",
-    "Incompatible",
-    "InvalidConfig",
-    "InvalidInput",
-    "ModelFailed",
-    "ModelNotFound",
-    "NotAllowed",
-    "OutOfMemory",
-    "Overloaded",
-    "PoolError",
-    "PoolUnreachable",
-    "Quarantined",
-    "WorkerLost",
-    "from_wire",
-]
-
 
 class PoolError(Exception):
     """Base of all errors of this package. `retryable`: the same call may succeed later."""

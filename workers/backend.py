@@ -41,8 +41,6 @@ class RunFailed(Exception):
 
 
 class Model(Protocol):
-    """A loaded model."""
-
     signatures: Mapping[str, Signature]
     left_out: Mapping[str, str]
     """Of each signature of the files that is not offered, why."""

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from contextlib import suppress
 from math import inf
@@ -76,14 +77,15 @@ class Connection:
             arena = Arena(size)
         except OSError:  # no memory, or no descriptor
             return None
+        is_lent = False
         with self._lock, suppress(OSError):  # who is gone is noticed elsewhere
             self._tell_dropped()
             if self._arenas < MOST_ARENAS:
                 self.link.send({"arena": arena.number, "bytes": arena.size}, arena.descriptor)
-                arena.at_end = self.drop
-                self._arenas += 1
+                weakref.finalize(arena, self.drop, arena.number).atexit = False
+                is_lent, self._arenas = True, self._arenas + 1
         os.close(arena.descriptor)
-        return arena if arena.at_end is not None else None
+        return arena if is_lent else None
 
     def drop(self, number: int) -> None:
         """From any thread, a finalizer's too: it waits for no lock. Whoever holds it, or comes next, tells the pool."""
@@ -147,23 +149,26 @@ class Connector:
                 self._current.close()
                 self._current, self._seen_at = None, time.monotonic()
                 self.planner = Planner()  # models may have become other ones
-            refusals: list[str] = []
-            # Whatever has taken the link is the pool, so the places after it are not asked.
-            for place in [self._greeting.endpoint] if self._greeting is not None else self._places:
-                try:
-                    greeting = self._greeting = self._greeting or Connection(place)
-                    greeting.greet()
-                except BlockingIOError:
-                    return None
-                except PoolUnreachable as error:
-                    self._greeting = None
-                    refusals.append(str(error))
-                else:
-                    self._current, self._greeting, self.timeout_s = greeting, None, greeting.timeout_s
-                    return greeting
-            if time.monotonic() < self._seen_at + self._patience_s:
+            return self._greeted()
+
+    def _greeted(self) -> Connection | None:
+        refusals: list[str] = []
+        # Whatever has taken the link is the pool, so the places after it are not asked.
+        for place in [self._greeting.endpoint] if self._greeting is not None else self._places:
+            try:
+                found = self._greeting = self._greeting or Connection(place)
+                found.greet()
+            except BlockingIOError:
                 return None
-            raise PoolUnreachable("; ".join(refusals))
+            except PoolUnreachable as error:
+                self._greeting = None
+                refusals.append(str(error))
+            else:
+                self._current, self._greeting, self.timeout_s = found, None, found.timeout_s
+                return found
+        if time.monotonic() < self._seen_at + self._patience_s:
+            return None
+        raise PoolUnreachable("; ".join(refusals))
 
     def close(self) -> None:
         with self._lock:

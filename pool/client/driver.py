@@ -240,7 +240,6 @@ class Driver(Generic[F]):
                 finish(each.future, PoolUnreachable("the pool went away before it answered"))
 
     def end(self, error: PoolError) -> None:
-        """All jobs end in the error."""
         with self._lock:
             self.is_over = True
             jobs = self._all()

@@ -1,16 +1,14 @@
 """What callers get back."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from zmq.backend import Socket as Raw
 
 from pool.errors import DeadlineExceeded
 from pool.wire.tensors import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 put, take, ask = Raw.send, Raw.recv, Raw.get  # without the checks that pyzmq adds in Python
 
@@ -39,7 +37,7 @@ class Result(dict[str, Array]):
 class JobFuture(Future[Result]):
     """Ends with a `Result` or a `pool.errors.PoolError`, at the latest a second after the job's timeout."""
 
-    withdraw: "Callable[[], None]"
+    withdraw: Callable[[], None]
 
     def cancel(self) -> bool:
         """Withdraws the job: if it has not started, it never starts; if it runs, its answer is dropped."""

@@ -165,21 +165,9 @@ class Fleet:
         self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
         shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
-        self.tell(
-            worker,
-            {
-                "wire": WIRE,
-                "release": RELEASE,
-                "token": worker.token,
-                "address": self._address,
-                "slot": slot.number,
-                "device": shown,
-                "lanes": self._config.pool.lanes,
-                "tensorflow": tensorflow,
-                "state": str(self._state),
-                "models": len(seat.models),
-            },
-        )
+        welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self._address}
+        welcome |= {"slot": slot.number, "device": shown, "lanes": self._config.pool.lanes, "tensorflow": tensorflow}
+        self.tell(worker, welcome | {"state": str(self._state), "models": len(seat.models)})
         for each in self._config.model:
             if each.name in seat.models:
                 self.tell(worker, {"model": each.model_dump()})

@@ -125,7 +125,6 @@ class Worker:
 
 
 def exit_text(status: int) -> str:
-    """An exit by its name."""
     with suppress(ValueError):
         if status >= 0:
             return f"{Exit(status).name} ({status})"
