@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,14 +14,14 @@ from workers.backend import Model, Run, RunFailed
 MOST_CALLS = 2048
 
 
+@dataclass(slots=True, eq=False)
 class Joint:
     """What may share a run: one signature of one model with the same inputs and outputs."""
 
-    __slots__ = ("is_joined", "run", "sizes")
-
-    def __init__(self, run: Run, is_joined: bool, sizes: tuple[int, ...]) -> None:
-        """`sizes`: numbers of rows that a batch is padded to, ascending; none: as it comes."""
-        self.run, self.is_joined, self.sizes = run, is_joined, sizes
+    run: Run
+    is_joined: bool
+    sizes: tuple[int, ...]
+    """Numbers of rows that a batch is padded to, ascending; none: as it comes."""
 
     def padding(self, rows: int) -> int:
         """How many rows to add to a batch of so many."""

@@ -16,8 +16,6 @@ from pool.cli.screen import printable
 from pool.cli.status import models, status
 from pool.errors import InvalidConfig, PoolError
 
-__all__ = ["cli", "main"]
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tf-worker-pool", prog_name="pool")

@@ -11,8 +11,6 @@ import pool
 from pool.cli.screen import as_json, echo_json, endpoint_option
 from pool.errors import PoolError, PoolUnreachable
 
-__all__ = ["health", "logs", "stop", "submit", "wait"]
-
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
 
 

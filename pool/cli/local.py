@@ -17,8 +17,6 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.config import Config
 
-__all__ = ["check", "show_page", "start", "systemd"]
-
 DEMO = Path(__file__).parents[2] / "workers" / "demo"
 
 

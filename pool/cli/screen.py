@@ -9,8 +9,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["as_json", "config_option", "console", "echo_json", "endpoint_option", "printable", "span", "table"]
-
 endpoint_option = click.option(
     "--endpoint", metavar="ADDRESS", help="The pool's ipc://… address. Default: $POOL_ENDPOINT, else your own pool."
 )

@@ -15,8 +15,6 @@ import pool
 from pool.cli.screen import as_json, console, echo_json, endpoint_option, printable, span, table
 from pool.wire.signatures import Signature
 
-__all__ = ["models", "status"]
-
 EVERY_S = 1.0
 STYLES = {"READY": "green", "FATAL": "red", "STUCK": "red", "BACKOFF": "red", "FAILED": "red"}  # else yellow
 Record = Mapping[str, Any]

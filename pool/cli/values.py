@@ -19,8 +19,6 @@ import numpy as np
 from pool.cli.screen import printable
 from pool.wire.signatures import TensorInfo, choice
 
-__all__ = ["as_json_values", "as_text", "read_inputs"]
-
 
 def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: BinaryIO) -> dict[str, Any]:
     """By input name. A value of one rank less than its input is a batch of one. Raises `click.UsageError`."""

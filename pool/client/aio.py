@@ -91,7 +91,7 @@ class AsyncClient(Questions):
 
     async def _known(self, request: Request) -> Signatures:
         planner, timeout_s = self._connector.planner, request.timeout_s(self._connector.timeout_s)
-        known = planner.known(request.model)
+        known = planner.known.get(request.model)
         return known or planner.learn(request.model, await self.model(request.model, timeout_s))
 
     async def _connected(self) -> "LoopDriver":

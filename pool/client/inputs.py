@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from pool.errors import InvalidInput
-from pool.wire.bodies import seconds_of
+from pool.wire.bodies import MOST_SECONDS
 from pool.wire.signatures import Signature, TensorInfo, choice, signature_name
 from pool.wire.specs import BadMessage, common_rows, job_spec, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
@@ -78,7 +78,7 @@ class Planner:
 
     def __init__(self) -> None:
         self._plans: dict[Any, Plan] = {}  # by spec, and by what arrays look like
-        self._signatures: dict[str, Signatures] = {}
+        self.known: dict[str, Signatures] = {}
 
     def prepare(self, request: Request, inputs: Any, known: Signatures | None = None) -> tuple[Plan, list[Array]]:
         """The arrays to send, in the plan's order. Raises `InvalidInput`, and `Unknown` if `known` is needed."""
@@ -96,7 +96,7 @@ class Planner:
             return plan, [inputs[name] for name in plan.names]
         if not isinstance(model, str) or not isinstance(signature, str | None):
             raise InvalidInput(f"model {model!r:.80}, signature {signature!r:.80}: give their names")
-        known = known or self._signatures.get(model)
+        known = known or self.known.get(model)
         if known is not None:
             info = chosen(request, known)
             arrays = convert(inputs, info)
@@ -141,14 +141,11 @@ class Planner:
         self._plans[spec] = plan
         return plan
 
-    def known(self, model: str) -> Signatures | None:
-        return self._signatures.get(model)
-
     def learn(self, model: str, record: Mapping[str, Any]) -> Signatures:
         """From the pool's answer to the question "model"."""
         made = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
         self._plans.clear()  # some may have been made without them
-        self._signatures[model] = made
+        self.known[model] = made
         return made
 
 
@@ -175,9 +172,12 @@ def checked_timeout(timeout: float | None, default: float) -> float:
     if timeout is None:
         return default
     try:
-        return seconds_of(float(timeout))
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"timeout: {error}; give seconds") from None
+        seconds = min(float(timeout), MOST_SECONDS)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not seconds >= 0.0:  # NaN is neither
+        raise InvalidInput(f"a timeout of {timeout!r:.80}: give seconds, 0 or more")
+    return seconds
 
 
 def convert(inputs: Any, info: Signature) -> dict[str, Array]:

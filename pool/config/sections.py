@@ -14,8 +14,6 @@ from pydantic.functional_validators import AfterValidator, BeforeValidator, Wrap
 
 from pool.endpoint import ipc_path
 
-__all__ = ["SECTIONS", "Config"]
-
 DEMO = {"name": "digits", "path": str(Path(__file__).parents[2] / "workers" / "demo" / "digits")}
 STUB = "stub:"  # a model of the tests' backend, which has no files
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["pages"]
-
 
 def pages() -> dict[str, str]:
     """The Markdown of each page, by its name."""

@@ -6,6 +6,7 @@ after its exit was seen, for until then it may write into their memory.
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -66,10 +67,6 @@ class Fleet:
         self._share = cpu_share([device for device, _ in seats])
 
     # --- what it knows ------------------------------------------------------------------------------------------
-
-    @property
-    def is_empty(self) -> bool:
-        return all(seat.worker is None for seat in self.seats)
 
     @property
     def state(self) -> str:
@@ -263,7 +260,8 @@ class Fleet:
             self._scheduler.close(worker.core)
         worker.seat.slot.kill(now)
         if is_hung:
-            worker.ask_stacks()
+            with suppress(OSError):
+                os.kill(worker.pid, signal.SIGUSR1)  # writes `stacks`
             worker.dies_at = now + STACKS_S
         else:
             worker.kill()

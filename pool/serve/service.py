@@ -115,7 +115,7 @@ class Service:
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
         fleet.start(now)
-        while not (self.is_stopping and fleet.is_empty):
+        while not (self.is_stopping and all(seat.worker is None for seat in fleet.seats)):
             due = min(scheduler.next_timer(), fleet.next_look, self._notifier.next_alive, now + LOOK_S)
             if self._unread:
                 due = min(due, now + RETRY_S)

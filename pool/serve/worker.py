@@ -97,12 +97,8 @@ class Worker:
                 os.killpg(self.pid, signal.SIGKILL)
                 self._popen.kill()
 
-    def ask_stacks(self) -> None:
-        """The stacks of all threads, soon in `stacks`. REQUIRES that it was READY: an early one would die of it."""
-        with suppress(OSError):
-            os.kill(self.pid, signal.SIGUSR1)
-
     def stacks(self) -> list[str]:
+        """Of all threads, once a worker that was READY has got SIGUSR1."""
         return os.pread(self._stacks, STACKS_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace").splitlines()
 
     def read(self) -> list[str] | None:

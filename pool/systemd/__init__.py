@@ -8,8 +8,6 @@ from contextlib import suppress
 
 from pool.errors import InvalidConfig
 
-__all__ = ["Notifier", "unit"]
-
 # The start has no time-out, since [health] bounds it; status 2 is a refused configuration. XLA and the CUDA driver
 # compile kernels into memory, so MemoryDenyWriteExecute is not set.
 SERVICE = """\

@@ -10,7 +10,6 @@ the bytes as they are, so it never encodes a tensor. A frame holds one or more b
          | HEAD, spec, PART    with flag SHARED   large ones lie in the client's shared memory
 """
 
-import math
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
@@ -142,10 +141,3 @@ def letters(waiting: list[bytes]) -> Iterator[bytes]:
             first, size = index, len(body)
     if waiting:
         yield b"".join(waiting[first:])
-
-
-def seconds_of(timeout_s: float) -> float:
-    """A timeout as it travels. Raises `ValueError` for what is no duration."""
-    if math.isnan(timeout_s) or timeout_s < 0:
-        raise ValueError(f"a timeout of {timeout_s} s: give 0 or more")
-    return min(timeout_s, MOST_SECONDS)
