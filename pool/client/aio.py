@@ -14,7 +14,7 @@ from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
 from pool.client.futures import Result
 from pool.client.inputs import Options, Request, Signatures, Unknown
-from pool.client.session import Session, rebuilt
+from pool.client.session import rebuilt
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire.tensors import Array
 
@@ -73,10 +73,6 @@ class AsyncClient(Questions):
             await asyncio.wait([future])
             for result in work.take_rows():
                 yield result
-
-    def session(self, model: str) -> Session:
-        """As `Client.session`, with a `run` to be awaited."""
-        return Session(self._run_session, model)
 
     async def _run_session(self, request: Request, feeds: dict[str, Array], fetches: Any) -> Any:
         if not request.outputs:

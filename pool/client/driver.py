@@ -77,8 +77,7 @@ class Driver(Generic[F]):
             if (unsent := self._outbox_bytes + self._unsent_bytes) > MOST_UNSENT_BYTES:
                 raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
             number = next(self._numbers)
-            made = job(self.channel, number, plan, arrays, began, timeout_s, priority, flags)
-            return self._put(made)
+            return self._put(job(self.channel, number, plan, arrays, began, timeout_s, priority, flags))
 
     def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
         """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes."""
@@ -250,9 +249,8 @@ class Driver(Generic[F]):
 
     def _all(self) -> list[Job]:
         """For which somebody waits. REQUIRES the lock."""
-        sent = [] if self.channel is None else [*self.channel.jobs.values()]
-        jobs = [*self._outbox.values(), *sent]
-        return [each for each in jobs if each.future is not None]
+        sent = self.channel.jobs if self.channel is not None else {}
+        return [each for each in (*self._outbox.values(), *sent.values()) if each.future is not None]
 
 
 class Sender(Driver[JobFuture]):

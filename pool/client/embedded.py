@@ -16,18 +16,14 @@ POLL_S = 0.02
 LAST_BYTES = 4000
 
 
-def start(config: str | os.PathLike[str] | None = None, *, timeout: float = READY_S) -> "EmbeddedPool":
-    """Starts a pool and waits until all of its models are served: `with start("config.toml") as pool: …`.
-
-    `config`: None is the demo model. Raises `InvalidConfig`, and `PoolUnreachable` with the pool's last words.
-    """
-    return EmbeddedPool(config, timeout)
-
-
 class EmbeddedPool(Client):
-    """A `Client` of a pool of its own, which ends with the block, and with this process, however it ends."""
+    """A `Client` of a pool of its own, which ends with the block, and with this process, however it ends.
 
-    def __init__(self, config: str | os.PathLike[str] | None, timeout: float) -> None:
+    `with start("config.toml") as pool: …` waits until all of its models are served. `config`: None is the demo model.
+    Raises `InvalidConfig`, and `PoolUnreachable` with the pool's last words.
+    """
+
+    def __init__(self, config: str | os.PathLike[str] | None = None, *, timeout: float = READY_S) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pool-")
         self._log = Path(self._folder.name, "log")
         endpoint = f"ipc://{self._folder.name}/pool.sock"
@@ -78,3 +74,6 @@ class EmbeddedPool(Client):
             self._process.kill()
             self._process.wait()
         self._folder.cleanup()
+
+
+start = EmbeddedPool

@@ -101,10 +101,6 @@ class Fleet:
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def start(self, now: float) -> None:
-        for seat in self.seats:
-            self._start(seat, now)
-
     def look(self, now: float) -> None:
         """Does what is due. Whatever changes sets `next_look` to now, so that this plans anew."""
         stood_still = now - self.next_look > LOOK_S
@@ -140,7 +136,7 @@ class Fleet:
     def _overdue(self, seat: Seat, now: float) -> None:
         match seat.slot.overdue(now):
             case SlotState.STARTING:  # BACKOFF → STARTING
-                self._start(seat, now)
+                self.start(seat, now)
             case SlotState.STOPPING if seat.worker is not None:
                 self.kill(seat.worker, f"it was still in {seat.worker.phase} when its time was over", now)
             case SlotState.STUCK:
@@ -148,7 +144,7 @@ class Fleet:
 
     # --- a worker's life ----------------------------------------------------------------------------------------
 
-    def _start(self, seat: Seat, now: float) -> None:
+    def start(self, seat: Seat, now: float) -> None:
         slot, device = seat.slot, seat.device
         slot.start(now, self._config.health.import_timeout)
         tensorflow = self._config.tensorflow.model_dump()

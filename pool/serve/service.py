@@ -114,7 +114,8 @@ class Service:
         scheduler, fleet, rare = self.scheduler, self.fleet, self.sources
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
-        fleet.start(now)
+        for seat in fleet.seats:
+            fleet.start(seat, now)
         while not (self.is_stopping and all(seat.worker is None for seat in fleet.seats)):
             due = min(scheduler.next_timer(), fleet.next_look, self._notifier.next_alive, now + LOOK_S)
             if self._unread:
