@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import ml_dtypes
 import numpy as np
+from numpy.ma import MaskedArray  # numpy itself imports it late, where a Ctrl-C would leave half a module
 
 from pool.errors import InvalidInput
 from pool.wire.bodies import MOST_SECONDS
@@ -194,7 +195,7 @@ def convert(inputs: Any, info: Signature) -> dict[str, Array]:
 
 
 def converted(name: str, value: Any, wanted: TensorInfo) -> Array:
-    if isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, MaskedArray):
         raise InvalidInput(f"input {name!r}: a masked array has no values where it is masked; fill it: array.filled(0)")
     try:
         if wanted.dtype == "string":
