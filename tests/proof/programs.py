@@ -12,29 +12,8 @@ from proof.making import tf
 raw = tf.raw_ops
 FLOAT = tf.float64
 MOST = 4000
-UNARY = [
-    tf.abs,
-    tf.nn.relu,
-    tf.square,
-    tf.sign,
-    tf.floor,
-    tf.zeros_like,
-    tf.nn.leaky_relu,
-    tf.identity,
-]
-BINARY = [
-    "AddV2",
-    "Sub",
-    "Mul",
-    "Maximum",
-    "Minimum",
-    "DivNoNan",
-    "SquaredDifference",
-    "Equal",
-    "NotEqual",
-    "Less",
-    "GreaterEqual",
-]
+UNARY = [tf.abs, tf.nn.relu, tf.square, tf.sign, tf.floor, tf.zeros_like, tf.nn.leaky_relu, tf.identity]
+BINARY = ["AddV2", "Sub", "Mul", "Maximum", "DivNoNan", "SquaredDifference", "Equal", "Less", "GreaterEqual"]
 REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod"]
 
 
@@ -57,9 +36,7 @@ def size(r, x):
     if kind < 6:
         return tf.shape(x)[at if kind < 4 else 0]
     if kind < 9:
-        return (
-            tf.reduce_prod(tf.shape(x)[1:]) if kind == 6 else tf.shape(x)[at] * 2 if kind == 7 else tf.shape(x)[at] + 1
-        )
+        return [tf.reduce_prod(tf.shape(x)[1:]), tf.shape(x)[at] * 2, tf.shape(x)[at] + 1][kind - 6]
     return tf.constant(r.choice([1, 2, -1]))
 
 
@@ -83,19 +60,15 @@ def sliced(r, x):
     masks = {name: r.randrange(2**count) & r.randrange(2**count) for name in ("new_axis_mask", "shrink_axis_mask")}
     masks |= {name: r.randrange(2**count) | r.randrange(2**count) for name in ("begin_mask", "end_mask")}
     masks["ellipsis_mask"] = r.choice([0, 0, 1 << r.randrange(count)])
-    begins, steps = (
-        [r.choice([0, 0, 0, 1, -1]) for _ in range(count)],
-        [r.choice([1, 1, 1, 2, -1]) for _ in range(count)],
-    )
+    begins = [r.choice([0, 0, 0, 1, -1]) for _ in range(count)]
+    steps = [r.choice([1, 1, 1, 2, -1]) for _ in range(count)]
     ends = tf.stack([size(r, x) for _ in range(count)])
     return raw.StridedSlice(input=x, begin=begins, end=ends, strides=steps, **masks)
 
 
 def padded(r, x):
     pads = [[r.choice([0, 0, 1]), r.choice([0, 0, 1])] for _ in x.shape]
-    return (
-        raw.Pad(input=x, paddings=pads) if r.random() < 0.5 else raw.MirrorPad(input=x, paddings=pads, mode="SYMMETRIC")
-    )
+    return raw.MirrorPad(input=x, paddings=pads, mode="SYMMETRIC") if r.random() < 0.5 else tf.pad(x, pads)
 
 
 def gathered(r, x, y):
@@ -135,9 +108,8 @@ def of_images(r, x):
     if kind == 1:
         target = [shape[0], shape[1] * same["strides"][1], shape[2] * same["strides"][2], 2]
         swapped = tf.transpose(filters, [0, 1, 3, 2])
-        return raw.Conv2DBackpropInput(
-            input_sizes=target, filter=swapped, out_backprop=x, **{**same, "padding": "SAME"}
-        )
+        same["padding"] = "SAME"
+        return raw.Conv2DBackpropInput(input_sizes=target, filter=swapped, out_backprop=x, **same)
     return [
         lambda: raw.Conv2D(input=x, filter=filters, **same),
         lambda: raw.DepthwiseConv2dNative(input=x, filter=filters, **same),
@@ -207,9 +179,8 @@ OPS = [
         input=x, begin=[r.choice([0, 0, 1]) for _ in x.shape], size=sizes(r, x, tf.unstack(tf.shape(x)))
     ),
     lambda r, x, y: raw.Tile(input=x, multiples=sizes(r, y, [1] * len(x.shape))),
-    lambda r, x, y: raw.BroadcastTo(
-        input=x if r.random() < 0.5 else constant(r, *some(r)), shape=sizes(r, y) if r.random() < 0.5 else tf.shape(y)
-    ),
+    lambda r, x, y: raw.BroadcastTo(input=x, shape=r.choice([sizes(r, y), tf.shape(y)])),
+    lambda r, x, y: raw.BroadcastTo(input=constant(r, *some(r)), shape=r.choice([sizes(r, y), tf.shape(y)])),
     lambda r, x, y: raw.Fill(dims=sizes(r, y), value=tf.constant(2.0, FLOAT)),
     lambda r, x, y: raw.Range(start=0, limit=size(r, x), delta=1),
     lambda r, x, y: gathered(r, x, y),

@@ -103,14 +103,6 @@ def test_the_shape_of_a_handle_is_not_that_of_its_variable(graph):
     assert asked(graph, [x], tf.reshape(x, [-1, tf.raw_ops.Size(input=handle)]))
 
 
-def test_writes_of_references_are_found_by_control_inputs(graph):
-    x = v1.placeholder(tf.float32, [None])
-    variable = tf.raw_ops.VariableV2(shape=[], dtype=tf.float32)
-    assert not asked(graph, [x], x + variable)
-    with tf.control_dependencies([tf.raw_ops.Assign(ref=variable, value=tf.constant(1.0))]):
-        assert asked(graph, [x], tf.identity(x)) == "Assign 'Assign' writes state"
-
-
 def test_control_flow_of_tensorflow_1(graph):
     x = v1.placeholder(tf.float32, [None])
     taken = tf.raw_ops.Switch(data=x, pred=tf.constant(True))
@@ -148,8 +140,7 @@ def test_a_deep_graph_and_a_large_one(graph):
 def test_functions_that_call_themselves_or_each_other_often():
     function = traced(tf.function(lambda x: tf.function(lambda y: y * 2.0)(x) + 1.0), spec(2))
     graph_def, *others = question(function)
-    bodies = list(graph_def.library.function)
-    for body in bodies:
+    for body in graph_def.library.function:
         for node in body.node_def:
             if node.op == "PartitionedCall":
                 node.attr["f"].func.name = body.signature.name

@@ -39,16 +39,17 @@ def agrees(alone, together):
     return np.allclose(np.concatenate(alone), together, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def run(seeds, steps):
-    """How many results were proven, independent in these runs, and dependent."""
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("first", "count", "steps"), [(SEED, COUNT, 6), pytest.param(SEED + COUNT, 20_000, 12, marks=pytest.mark.long)]
+)
+def test_what_is_proven_is_independent(first, count, steps):
     proven = independent = dependent = 0
-    for seed in seeds:
+    for seed in range(first, first + count):
         program = made(seed, steps)
         sizes = [variable[0].shape[1:] for variable in program.values[:3]]
-        shapes = {
-            feed: (-1, *(inner if seed % 2 else [-1] * len(inner)))
-            for feed, inner in zip(program.feeds, sizes, strict=True)
-        }
+        shapes = [(-1, *(inner if seed % 2 else [-1] * len(inner))) for inner in sizes]
+        shapes = dict(zip(program.feeds, shapes, strict=True))
         fetches = {str(at): variable[-1].name for at, variable in enumerate(program.values)}
         found = prove(program.graph.as_graph_def(), {feed: feed for feed in program.feeds}, shapes, fetches)
         for at, variable in enumerate(program.values[3:], 3):
@@ -58,22 +59,6 @@ def run(seeds, steps):
             proven += not found[str(at)]
             independent += good
             dependent += not good
-    return proven, independent, dependent
-
-
-def check(seeds, steps):
-    proven, independent, dependent = run(seeds, steps)
     print(f"{proven} results proven, {independent} independent, {dependent} dependent")
     assert proven > 0.5 * independent
     assert dependent > 0.5 * independent
-
-
-@pytest.mark.timeout(600)
-def test_what_is_proven_is_independent():
-    check(range(SEED, SEED + COUNT), steps=6)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_the_same_for_many_graphs_of_more_ops():
-    check(range(SEED + COUNT, SEED + COUNT + 20_000), steps=12)

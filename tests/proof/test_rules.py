@@ -11,7 +11,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize("name", [*zoo.ARCHITECTURES, "MobileNetV2", *zoo.FUNCTIONS])
+@pytest.mark.parametrize("name", [*zoo.ARCHITECTURES, *zoo.FUNCTIONS])
 def test_independent_models_are_proven(name):
     assert not any(verdicts(zoo.concrete(name)))
 
