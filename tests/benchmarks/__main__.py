@@ -115,9 +115,7 @@ def death(options: Any) -> None:
     with pool_of(options, 2) as running, process(ours.start, running.endpoint, options.folder / TINY) as side:
         taken = [side.submit(ours.rerun).result() for _ in range(options.rounds)]
         print("\nSIGKILL of one of two workers")
-        print(
-            f"  {'its jobs answered':<18}{spread(taken, 'ms')}{judged(statistics.median(taken), '≤ 50 ms')}", flush=True
-        )
+        print(f"  {'its jobs answered':<18}{spread(taken, 'ms')}{judged(statistics.median(taken), '≤ 50 ms')}")
 
 
 def main() -> None:

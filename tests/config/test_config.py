@@ -115,9 +115,8 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
     """
     dump = of(text, tmp_path).model_dump()
     assert json.loads(json.dumps(dump)) == dump
-    assert (
-        dump["model"][0] | {"path": f"{tmp_path}/current", "devices": ["cpu"], "batch_wait": 0.25} == dump["model"][0]
-    )
+    model = {"path": f"{tmp_path}/current", "devices": ["cpu"], "batch_wait": 0.25}
+    assert dump["model"][0] | model == dump["model"][0]
     assert dump["pool"] | {"state": f"{tmp_path}/state", "devices": None, "group": None} == dump["pool"]
     assert dump["queue"] | {"max_bytes": 10**9, "default_timeout": 120.0} == dump["queue"]
 
@@ -125,7 +124,6 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "right"),
     [
-        ("pool.devices = []", "a list of devices"),
         ('pool.devices = ["GPU-1,GPU-2"]', "a list of devices"),
         ('pool.drain_timeout = "0s"', "such as"),
         ('pool.group = ""', "a text of 1 to 255 bytes"),
@@ -133,7 +131,6 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
         ('model = [{name = "a", path = "/", weight = nan}]', "a finite number"),
         ("model = []", "[[model]]"),
         ('tensorflow.op_libraries = ["no.so"]', "is not there"),
-        ("model = [3]", "[[model]]"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, line: str, right: str) -> None:

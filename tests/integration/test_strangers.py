@@ -203,27 +203,19 @@ def test_a_client_that_does_not_read_is_cut_off_at_a_bound(start_pool: StartPool
     other.close()
 
 
-@pytest.mark.fuzz
 @pytest.mark.timeout(400)
-def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool) -> None:
-    """Three minutes; `FUZZ_SEED` repeats a run, `FUZZ_SECONDS` makes it shorter."""
-    fuzz(stub_pool, float(os.environ.get("FUZZ_SECONDS", "180")))
-
-
-def test_mutated_traffic_for_a_moment(stub_pool: RunningPool) -> None:
-    fuzz(stub_pool, 3.0)
-
-
-def fuzz(pool: RunningPool, seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [3, pytest.param(180, marks=pytest.mark.fuzz)])
+def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool, seconds: int) -> None:
+    """`FUZZ_SEED` repeats a run."""
     seed = os.environ.get("FUZZ_SEED") or hex(random.getrandbits(32))
     print(f"FUZZ_SEED={seed}")
     chance = random.Random(seed)
-    workers = pool.workers()
+    workers = stub_pool.workers()
     ends = time.monotonic() + seconds
     rounds = 0
     while time.monotonic() < ends:
         rounds += 1
-        client = RawClient(pool.endpoint)
+        client = RawClient(stub_pool.endpoint)
         lent = memory()
         for number in range(chance.randrange(1, 30)):
             match chance.randrange(8):
@@ -236,7 +228,7 @@ def fuzz(pool: RunningPool, seconds: float) -> None:
                         client.link.send({said: chance.choice([1, -1, None, "a", 2**62])})
                 case 2:
                     client.socket.zmq.close()
-                    client.socket = RawSocket(pool.endpoint, client.welcome["token"], client.context)
+                    client.socket = RawSocket(stub_pool.endpoint, client.welcome["token"], client.context)
                 case _:
                     frame = bytearray(mutant(client, number, chance))
                     for _ in range(chance.choice([0, 0, 1, 3])):
@@ -248,10 +240,10 @@ def fuzz(pool: RunningPool, seconds: float) -> None:
         os.close(lent)
         client.close()
         if rounds % 20 == 0:
-            assert serves(pool)
+            assert serves(stub_pool)
     assert rounds > 20, "the premise: it was tried often"
-    assert serves(pool)
-    assert pool.workers() == workers, "no worker had to die for it"
+    assert serves(stub_pool)
+    assert stub_pool.workers() == workers, "no worker had to die for it"
 
 
 def mutant(client: RawClient, number: int, chance: random.Random) -> bytes:

@@ -50,15 +50,14 @@ class RawClient:
         said = self.link.receive()
         assert said is not None, "the pool refused"
         self.welcome = said[0]
-        self.endpoint = endpoint
         self.context: zmq.Context[Any] = zmq.Context()
         self.socket = RawSocket(endpoint, self.welcome["token"], self.context)
 
-    def job(self, number: int, model: str, *, seconds: float = 10.0, flags: int = 0, **arrays: Any) -> bytes:
+    def job(self, number: int, model: str, *, seconds: float = 10.0, **arrays: Any) -> bytes:
         named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
         spec = job_spec(model, "", None, describe(named))
         data = b"".join(encode([*named.values()]))
-        return HEAD.pack(Kind.JOB, flags, 0, 0, len(spec), len(data), number, seconds, 0.0) + spec + data
+        return HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), len(data), number, seconds, 0.0) + spec + data
 
     def shared_job(self, number: int, model: str, part: tuple[int, int, int, int, int], **arrays: Any) -> bytes:
         named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}

@@ -4,7 +4,6 @@ import os
 import signal
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pool import Client, errors
@@ -24,9 +23,6 @@ hung_after = "2s"
 name = "slow"
 path = "{folder}/slow"
 batching = "on"
-[[model]]
-name = "counter"
-path = "{folder}/counter"
 """
 
 
@@ -38,20 +34,10 @@ def slow() -> dict[str, Any]:
     return {"serving_default": ({"x": x}, {"y": y})}
 
 
-def counter() -> dict[str, Any]:
-    n = v1.placeholder(tf.int64, [])
-    rounds = v1.placeholder(tf.int32, [])
-    total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer(), use_resource=True)
-    waited = tf.while_loop(lambda i: i < rounds, lambda i: (i + 1,), [0])
-    with tf.control_dependencies(tf.nest.flatten(waited)), tf.control_dependencies([total.assign_add(n)]):
-        return {"serving_default": ({"n": n, "rounds": rounds}, {"total": total.read_value()})}
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("slow")
-    for build in (slow, counter):
-        save_graph(folder / build.__name__, build)
+    save_graph(folder / "slow", slow)
     with pool_in(folder, CONFIG.format(folder=folder)) as made:
         yield made
 
@@ -77,18 +63,3 @@ def test_a_worker_that_ends_within_a_run_and_one_that_hangs_there(running: Runni
         with pytest.raises(errors.Quarantined):  # its second worker hangs
             long.result(60)
         assert client.run("slow", [[3.0]])["y"].item() == 6
-
-
-def test_a_stateful_run_is_not_repeated(running: RunningPool) -> None:
-    def add(rounds: float) -> dict[str, Any]:
-        return {"n": np.int64(1), "rounds": np.int32(rounds)}
-
-    with Client(running.endpoint) as client:
-        assert [client.run("counter", add(0))["total"].item() for _ in range(3)] == [1, 2, 3]
-        started, waiting = client.submit("counter", add(LONG)), client.submit("counter", add(0))
-        pid = busy(client, "counter")
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(errors.WorkerLost) as lost:
-            started.result(30)
-        assert not lost.value.retryable
-        assert waiting.result(30)["total"].item() == 1, "it had not started; the model is another worker's now"

@@ -23,9 +23,8 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
         with pytest.raises(Unfit) as caught:
             open_session(config, gpus=1)
         assert caught.value.status is Exit.WRONG_DEVICES
-        assert "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; " in str(
-            caught.value
-        )
+        told = "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; "
+        assert told in str(caught.value)
         assert advice in str(caught.value)
 
 
