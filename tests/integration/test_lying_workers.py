@@ -21,7 +21,6 @@ LIES = (
     "half an answer",
     # A worker that ends without a job makes the pauses longer.
     "link junk",
-    "link text",
     "ready without a model",
     "a model that nobody asked for",
     "a signature that is none",
@@ -63,8 +62,6 @@ record = Signature({{}}, {{}}).record()
 facts = {{"model": "double", "is_stateful": False, "left_out": {{}}, "notes": []}}
 if lie == "link junk":
     link.socket.send(b"\\xc1")
-elif lie == "link text":
-    link.send({{"phase": 7}})
 elif lie == "ready without a model":
     link.send({{"phase": "load", "model": "double"}})
     link.send({{"ready": True}})
