@@ -161,3 +161,9 @@ def test_a_device_that_is_not_there(load, models):
     assert run(load(path), {"x": X})["y"].tolist() == (X * 2).tolist()
     with pytest.raises(CannotLoad, match=r"GPU:3 but available devices are .*CPU:0"):
         backend_with(allow_soft_placement=False).load({**MODEL, "path": str(path)})
+
+
+def test_device_placement_is_logged_where_it_is_asked_for(models, capfd):
+    loud = backend_with(log_device_placement=True)
+    run(loud.load({**MODEL, "path": str(save_graph(models / "logged", net))}), {"x": X})
+    assert "hidden: (Mul)" in "".join(capfd.readouterr())
