@@ -1,5 +1,6 @@
 """Ctrl-C and fork at each line of a call: they cost that call alone."""
 
+import gc
 import linecache
 import os
 import sys
@@ -43,11 +44,13 @@ def at_line(number: int, call: Callable[[], Any], do: Callable[[], None]) -> boo
         path = frame.f_code.co_filename
         return in_frame if "/pool/client/" in path or "/concurrent/futures/" in path else None
 
+    gc.disable()  # Python drops what is raised in a finalizer of what other tests have left
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(None)
+        gc.enable()
     return lines >= number
 
 
