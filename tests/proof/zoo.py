@@ -91,7 +91,11 @@ ARCHITECTURES = {
     "LSTM": model(shape(5, 3), L.LSTM(4), L.Dense(1)),
     "GRU, bidirectional": model(shape(5, 3), L.Bidirectional(L.GRU(4, return_sequences=True)), L.Dense(1)),
     "LSTM over masked tokens": model(shape(None, **INTS), L.Embedding(9, 3, mask_zero=True), L.LSTM(4), L.Dense(1)),
+    "autoencoder": model(shape(8), L.Dense(2, "tanh"), L.Dense(8)),
     "MobileNetV2": lambda: keras.applications.MobileNetV2((64, 64, 3), weights=None, classes=5),
+    "ResNet50": lambda: keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=5),
+    "EfficientNetB0": lambda: keras.applications.EfficientNetB0(weights=None, input_shape=(64, 64, 3), classes=5),
+    "DenseNet121": lambda: keras.applications.DenseNet121(weights=None, input_shape=(64, 64, 3), classes=5),
     "GRU, unrolled": model(shape(5, 3), L.GRU(4, unroll=True), L.Dense(1)),
 }
 
