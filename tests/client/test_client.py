@@ -180,12 +180,16 @@ def test_a_callback_may_do_anything(client: Client) -> None:
 def test_a_fault_of_the_thread_ends_all_futures_and_the_next_call_works(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    submitted = threading.Event()
+
     def fail(self: Channel, frame: bytes) -> Any:
+        assert submitted.wait(10)
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "decode", fail)
         futures = client.submit_many("plain", [row()] * 5)
+        submitted.set()
         for future in futures:
             with pytest.raises(errors.PoolUnreachable, match="a fault"):
                 future.result(10)
