@@ -18,8 +18,6 @@ from workers.tf.rows import prove
 from workers.tf.saved_model import read_saved_model
 from workers.tf.signature_defs import Bound, bind
 
-__all__ = ["Backend"]
-
 # Where `fenv_t` of glibc's `bits/fenv.h` has the register, and its bits: FTZ and DAZ of MXCSR, FZ of FPCR.
 _REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
 _ENVIRONMENT_BYTES = 32

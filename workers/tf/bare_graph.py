@@ -21,8 +21,6 @@ from workers.tf.graph import FILLS_TABLE, Reachable, writes_state
 from workers.tf.library import MetaGraphDef, tf
 from workers.tf.saved_model import restore_variables
 
-__all__ = ["read_bare_graph"]
-
 _VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
 # They cannot be looked into before they are filled. Mutable ones begin empty.
 _NEEDS_FILLING = frozenset({"HashTable", "HashTableV2"})

@@ -6,8 +6,6 @@ from pool.wire.exits import Exit
 from workers.backend import RunFailed, Unfit
 from workers.tf.library import tf
 
-__all__ = ["of_a_run", "one_line", "passes"]
-
 tf_errors = tf.errors
 _MOST_CHARS = 1000
 _NO_MEMORY = (tf_errors.ResourceExhaustedError, MemoryError)

@@ -12,8 +12,6 @@ from typing import Any
 from workers.backend import CannotLoad
 from workers.tf.graph import Reachable
 
-__all__ = ["Format", "Source", "format_at"]
-
 
 class Format(Enum):
     SAVED_MODEL = "a SavedModel"

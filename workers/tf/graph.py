@@ -11,8 +11,6 @@ from typing import Any
 
 from workers.tf.library import custom_state_ops
 
-__all__ = ["FILLS_TABLE", "Reachable", "blocks_its_thread", "draws_random", "writes_state"]
-
 
 class Reachable:
     """Walks a `GraphDef` back from tensors, over data and control inputs, into the bodies of functions.

@@ -22,8 +22,6 @@ from workers.tf.files import Source
 from workers.tf.library import tf
 from workers.tf.saved_model import read_saved_model
 
-__all__ = ["convert", "main", "read_keras"]
-
 _REFUSAL = "refusal"  # the file in which the other process says why it cannot convert
 _MAIN = "from workers.tf.keras import main; main()"
 _EXPORT = "in the program with its code, save it as a SavedModel with model.export(folder)"

@@ -19,6 +19,7 @@ __all__ = [
     "TypeSpecProto",
     "custom_state_ops",
     "load_op_libraries",
+    "op_def_registry",
     "open_session",
     "session_config",
     "tf",
@@ -68,6 +69,7 @@ try:
         from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
         from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
         from tensorflow.python.client.pywrap_tf_session import TF_GetAllOpList, TF_GetBuffer
+        from tensorflow.python.framework import op_def_registry
         from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 except Exception as error:
     text = f"TensorFlow cannot be imported: {type(error).__name__}: {error}; pip install 'tf-worker-pool[worker]'"

@@ -14,8 +14,6 @@ from workers.tf.graph import Reachable, blocks_its_thread, draws_random, writes_
 from workers.tf.library import CallableOptions, tf
 from workers.tf.signature_defs import Bound
 
-__all__ = ["Model", "private"]
-
 _MOST_RARE = 32
 _ALIGNED = 64
 

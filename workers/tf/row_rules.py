@@ -15,12 +15,8 @@ from functools import cache, reduce
 from typing import Any
 
 import numpy as np
-from tensorflow.python.framework import op_def_registry
 
-from workers.tf.library import tf
-
-__all__ = ["ROWS", "RULES", "Every", "Op", "Reserved", "Stop", "Tensor", "Unknown", "Value", "applied", "fresh"]
-__all__ += ["op_def"]
+from workers.tf.library import op_def_registry, tf
 
 _BITS = 61
 ROWS = 2**_BITS - 1

@@ -14,8 +14,6 @@ from typing import Any
 from workers.tf.graph import Reachable, draws_random, writes_state
 from workers.tf.row_rules import ROWS, RULES, Every, Op, Reserved, Stop, Tensor, Unknown, Value, applied, fresh, op_def
 
-__all__ = ["prove"]
-
 _MOST_STEPS = 1_000_000
 _DEEPEST = 40
 _MOST_ROUNDS = 8

@@ -9,8 +9,6 @@ from workers.backend import CannotLoad
 from workers.tf.files import Source
 from workers.tf.library import SavedModelLoader
 
-__all__ = ["read_saved_model", "restore_variables"]
-
 _SERVE = frozenset({"serve"})
 
 

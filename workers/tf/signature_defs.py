@@ -14,8 +14,6 @@ from workers.tf.graph import Reachable
 from workers.tf.library import TensorInfo as Info
 from workers.tf.library import TypeSpecProto, tf
 
-__all__ = ["Bound", "bind"]
-
 _RAGGED = TypeSpecProto.RAGGED_TENSOR_SPEC
 _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
