@@ -68,7 +68,7 @@ def submit(
 def stop(endpoint: str | None) -> None:
     """Stop the pool, and wait until it has ended.
 
-    Running jobs finish first, for [pool] drain_timeout at most. Jobs that wait end in an error.
+    Running jobs finish first, for [pool] drain_timeout at most. Jobs that wait go back to their clients.
     """
     with pool.Client(endpoint) as client:
         process = os.pidfd_open(client.status()["pool"]["pid"])

@@ -15,7 +15,7 @@ from pool.client.driver import RETRY_S, Driver
 from pool.client.futures import Result
 from pool.client.inputs import Options, Request, Signatures, Unknown
 from pool.client.session import rebuilt
-from pool.errors import PoolError, PoolUnreachable
+from pool.errors import PoolUnreachable
 from pool.wire.tensors import Array
 
 
@@ -27,7 +27,6 @@ class AsyncClient(Questions):
 
     def __init__(self, endpoint: str | None = None, *, reconnect_timeout: float = PATIENCE_S) -> None:
         self._connector = Connector(endpoint, reconnect_timeout)
-        self._is_closed = False
         self._driver: LoopDriver | None = None
 
     async def submit(self, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
@@ -92,8 +91,6 @@ class AsyncClient(Questions):
 
     async def _connected(self) -> "LoopDriver":
         loop = asyncio.get_running_loop()
-        if self._is_closed:
-            raise PoolUnreachable("the client was closed")
         driver = self._driver
         if driver is not None and driver.loop is not loop:
             driver.end(PoolUnreachable("the client's event loop is another one now"))
@@ -106,10 +103,9 @@ class AsyncClient(Questions):
 
     async def close(self) -> None:
         """Jobs without an answer end in `PoolUnreachable`."""
-        self._is_closed = True
+        self._connector.close()
         if self._driver is not None:
             self._driver.end(PoolUnreachable("the client was closed before the pool answered"))
-        self._connector.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,7 +139,7 @@ class LoopDriver(Driver["asyncio.Future[Result]"]):
             return
         try:
             wait_s = self.turn(is_look)
-        except PoolError as error:
+        except Exception as error:  # whatever it was, nobody may wait for ever
             self.end(error)
             return
         if self.channel is not self._watched:
@@ -160,7 +156,7 @@ class LoopDriver(Driver["asyncio.Future[Result]"]):
             for source, is_link in zip(self._sources, (False, True), strict=True):
                 self.loop.add_reader(source, self.run, is_link)
 
-    def end(self, error: PoolError) -> None:
+    def end(self, error: BaseException) -> None:
         self._timer.cancel()
         with suppress(RuntimeError):  # the loop may be closed
             self._watch(None)

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from operator import attrgetter
@@ -40,6 +41,11 @@ F = TypeVar("F")
 class Driver(Generic[F]):
     """Any thread may submit. One thread drives: it calls `turn` once something has come, was submitted, or is due."""
 
+    _future: Callable[[int], F]
+    """Of a number: a new one, whose cancellation calls `_withdraw`."""
+    _wake: Callable[[], object]
+    """Has `turn` called soon. REQUIRES the lock."""
+
     def __init__(self, connector: Connector) -> None:
         """Raises `PoolUnreachable`."""
         self.connector = connector
@@ -59,14 +65,6 @@ class Driver(Generic[F]):
         self._leaves_at = inf
         """When the channel is given up, since its link has ended."""
         self._join()
-
-    def _future(self, number: int) -> F:
-        """A new one, whose cancellation calls `_withdraw`."""
-        raise NotImplementedError
-
-    def _wake(self) -> None:
-        """Has `turn` called soon. REQUIRES the lock."""
-        raise NotImplementedError
 
     # --- any thread ---------------------------------------------------------------------------------------------
 
@@ -238,7 +236,10 @@ class Driver(Generic[F]):
             if each.plan is None:
                 finish(each.future, PoolUnreachable("the pool went away before it answered"))
 
-    def end(self, error: PoolError) -> None:
+    def end(self, error: BaseException) -> None:
+        """All jobs end: in the error, or, of a fault of the client itself, in `PoolUnreachable`."""
+        if not isinstance(error, PoolError):
+            error = PoolUnreachable(f"the client failed: {type(error).__name__}: {error}")
         with self._lock:
             self.is_over = True
             jobs = self._all()
@@ -282,16 +283,13 @@ class Sender(Driver[JobFuture]):
             self._thread.join(1.0)
 
     def _serve(self) -> None:
-        error: PoolError = PoolUnreachable("the client was closed before the pool answered")
         is_look = False
         try:
             while not self.is_over:
                 is_look = self._wait(self.turn(is_look))
-        except PoolError as gone:
-            error = gone
-        except BaseException as fault:  # whatever it was, nobody may wait for ever
-            error = PoolUnreachable(f"the client's thread failed: {type(fault).__name__}: {fault}")
-        self.end(error)
+            self.end(PoolUnreachable("the client was closed before the pool answered"))
+        except BaseException as error:  # whatever it was, nobody may wait for ever
+            self.end(error)
         os.close(self._bell)
 
     def _wait(self, seconds: float) -> bool:

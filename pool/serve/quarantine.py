@@ -11,7 +11,6 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from pool.core.jobs import Job
@@ -44,8 +43,10 @@ def keep(folder: Path, job: Job, arenas: Mapping[int, tuple[int, int]], text: st
     if is_too_much:
         return f"{text}; its inputs are not kept, for they are too large, or the disk is too slow"
     path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{job.channel.hex()}-{job.number}.npz"
-    with suppress(RuntimeError):  # the limit of threads is reached
+    try:
         threading.Thread(target=write, name=NAME, args=(path, parse_job(body.spec), data, text)).start()
+    except RuntimeError:  # the limit of threads is reached
+        return f"{text}; its inputs are not kept"
     return f"{text}; its inputs are kept in {path}"
 
 
