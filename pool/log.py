@@ -25,6 +25,11 @@ def setup(environ: Mapping[str, str]) -> "Log":
     return log
 
 
+def printable(text: str) -> str:
+    """Without codes that a terminal would obey, on one line."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 class Log(logging.Handler):
     def __init__(self, fd: int, is_journal: bool) -> None:
         """`is_journal`: lines begin with a priority instead of the time, as sd-daemon(3) has it."""
@@ -43,7 +48,7 @@ class Log(logging.Handler):
         clock, level = time.strftime("%H:%M:%S", time.localtime(record.created)), record.levelname
         trace = logging.Formatter().formatException(record.exc_info).split("\n") if record.exc_info else []
         for text in [record.getMessage(), *trace]:
-            text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:LONGEST_LINE])
+            text = printable(text[:LONGEST_LINE])
             line = f"{clock} {level} {text}"
             self._number += 1
             self._kept.append((self._number, line))

@@ -12,9 +12,9 @@ import click
 
 from pool.cli.asking import health, logs, stop, submit, wait
 from pool.cli.local import check, show_page, start, systemd
-from pool.cli.screen import printable
 from pool.cli.status import models, status
 from pool.errors import InvalidConfig, PoolError
+from pool.log import printable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,6 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pool.log import printable
+
 endpoint_option = click.option(
     "--endpoint", metavar="ADDRESS", help="The pool's ipc://… address. Default: $POOL_ENDPOINT, else your own pool."
 )
@@ -39,11 +41,6 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     for row in rows:
         made.add_row(*(cell if hasattr(cell, "__rich_console__") else printable(str(cell)) for cell in row))
     return made
-
-
-def printable(text: str) -> str:
-    """Without codes that a terminal would obey, on one line."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def span(seconds: float | None) -> str:

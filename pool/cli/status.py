@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 import pool
-from pool.cli.screen import as_json, console, echo_json, endpoint_option, printable, span, table
+from pool.cli.screen import as_json, console, echo_json, endpoint_option, span, table
+from pool.log import printable
 from pool.wire.signatures import Signature
 
 EVERY_S = 1.0
@@ -112,21 +113,17 @@ def models(as_json: bool, endpoint: str | None) -> None:
         lines += [*record["notes"], *filter(None, [record["why"]])]
         signatures = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
         rows = [
-            (
-                name,
-                way,
-                key,
-                f"{info}{', has a default' if key in each.defaults else ''}",
-                jobs(each, key),
-            )
+            (name, way, key, str(info), note(each, key))
             for name, each in signatures.items()
             for way, infos in (("in", each.inputs), ("out", each.outputs))
             for key, info in infos.items()
         ]
-        console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR", "JOBS"), rows), "", sep="\n")
+        console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR", "NOTE"), rows), "", sep="\n")
 
 
-def jobs(signature: Signature, output: str) -> str:
-    """Whether jobs that ask for it share runs; "" for an input."""
-    verdict = signature.verdicts.get(output)
-    return "" if verdict is None else f"alone: {verdict}" if verdict else "joined"
+def note(signature: Signature, name: str) -> str:
+    """Of an output, whether jobs that ask for it share runs."""
+    verdict = signature.verdicts.get(name)
+    if verdict is None:
+        return "has a default" if name in signature.defaults else ""
+    return f"jobs run alone: {verdict}" if verdict else "jobs are joined"

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from pool.cli.screen import printable
+from pool.log import printable
 from pool.wire.signatures import TensorInfo, choice
 
 

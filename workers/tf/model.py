@@ -1,5 +1,6 @@
 """A loaded model: what it offers, and how each of its signatures is run."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -161,24 +162,13 @@ class Model:
                     continue
                 for rows in dict.fromkeys(sizes):
                     what = f"its warm-up on zeros (batch size {rows})"
-                    run({key: _zeros(info, rows) for key, info in signature.inputs.items()})
+                    run({key: _values(info, rows, 0) for key, info in signature.inputs.items()})
                 if vouched and not alone and (output := _mixed_output(run, signature)):
-                    what = (
-                        f'rows of {output!r} change with the rows beside them, so batching = "on" gives wrong answers'
-                    )
-                    notes.append(f"signature {name!r}: {what}")
+                    told = f"rows of {output!r} change with those beside them"
+                    notes.append(f'signature {name!r}: {told}, so batching = "on" gives wrong answers')
             except RunFailed as error:
                 notes.append(f"signature {name!r} failed {what}: {error}")
         self.notes = notes
-
-
-def _zeros(info: TensorInfo, rows: int) -> Array:
-    """Or empty strings. Axis 0 is `rows` where its size is unknown, each other such axis 1."""
-    shape = tuple(axis if axis >= 0 else 1 if at else rows for at, axis in enumerate(info.shape or ()))
-    dtype = DTYPES[info.dtype]
-    if dtype.hasobject:
-        return np.full(shape, b"", dtype)
-    return np.zeros(shape, dtype)
 
 
 def _mixed_output(run: Run, signature: Signature) -> str:
@@ -186,7 +176,7 @@ def _mixed_output(run: Run, signature: Signature) -> str:
 
     It proves nothing: a model may mix rows only for other values.
     """
-    rows = [{name: _sample(info, scale) for name, info in signature.inputs.items()} for scale in (1, 100, 0.01)]
+    rows = [{name: _values(info, 1, scale) for name, info in signature.inputs.items()} for scale in (1, 100, 0.01)]
     try:
         each = [run(row) for row in rows]
         each = [{name: np.array(array) for name, array in outputs.items()} for outputs in each]
@@ -205,13 +195,13 @@ def _mixed_output(run: Run, signature: Signature) -> str:
     return ""
 
 
-def _sample(info: TensorInfo, scale: float) -> Array:
-    """One row of values of a size."""
-    shape = tuple(max(axis, 1) if at else 1 for at, axis in enumerate(info.shape or ()))
-    if info.dtype == "string":
-        return np.full(shape, b"word " * (2 if scale > 1 else 1), object)
+def _values(info: TensorInfo, rows: int, scale: float) -> Array:
+    """Of a size, or zeros and empty strings. Axis 0 is `rows` where its size is unknown, each other such axis 1."""
+    shape = tuple(axis if axis >= 0 else 1 if at else rows for at, axis in enumerate(info.shape or ()))
     dtype = DTYPES[info.dtype]
-    if dtype.kind in "fcV":
+    if dtype.hasobject:
+        return np.full(shape, b"word " * math.ceil(scale / 50), dtype)
+    if scale and dtype.kind in "fcV":
         return (np.random.default_rng(0).normal(size=shape) * scale).astype(dtype)
     return np.full(shape, scale > 1, dtype)
 
