@@ -37,8 +37,8 @@ class AsyncClient(Questions):
             plan, arrays = planner.prepare(request, inputs)
         except Unknown:
             plan, arrays = planner.prepare(request, inputs, await self._known(request))
-        if plan.block:
-            work = Work(driver, request, plan.known)
+        if 0 < plan.most < plan.rows:
+            work = Work(driver, request, await self._known(request))
             work.cut(plan, arrays)
             parts: list[Result] = []
             try:

@@ -70,7 +70,7 @@ class Work:
         for plan, alike in groupby(self._prepared(inputs), itemgetter(0)):
             if isinstance(plan, Exception):
                 raise plan
-            most = min(size, plan.most) if plan.rows == 1 else 1
+            most = max(1, min(size, plan.most)) if plan.rows == 1 else 1
             while group := [arrays for _, arrays in islice(alike, most)]:
                 columns = group[0] if len(group) == 1 else [np.concatenate(each) for each in zip(*group, strict=True)]
                 yield Piece(dict(zip(plan.names, columns, strict=True)), len(group), len(group))
@@ -86,7 +86,7 @@ class Work:
     def cut(self, plan: Plan, arrays: list[Array]) -> None:
         """One call's inputs, which have its timeout together."""
         self._until = time.monotonic() + self._timeout_s
-        self._source = blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.block)
+        self._source = blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most)
 
     def futures(self) -> Iterator[Any]:
         """The future of the first piece, until all were taken. At its end, however it comes, the others are cancelled.

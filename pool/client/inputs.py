@@ -54,7 +54,7 @@ class Request(NamedTuple):
 class Plan:
     """What jobs of equal specs share."""
 
-    __slots__ = ("block", "has_strings", "known", "layout", "most", "names", "room", "rows", "size", "spec")
+    __slots__ = ("has_strings", "layout", "most", "names", "room", "rows", "size", "spec")
 
     def __init__(self, spec: bytes, layout: Layout) -> None:
         self.spec, self.layout = spec, layout
@@ -63,11 +63,8 @@ class Plan:
         self.rows = common_rows([tensor.shape for tensor in layout.tensors])
         self.room = 0
         """What the largest answer so far needed, if it was large."""
-        self.most = 1
-        """Rows that may run together."""
-        self.block = 0
-        """Rows to cut the inputs into; 0: they travel whole."""
-        self.known: Signatures = {}
+        self.most = 0
+        """Rows that may run together: inputs of more travel in blocks. 0: the jobs are not joined, nor cut."""
 
 
 class Unknown(Exception):
@@ -106,14 +103,14 @@ class Planner:
         else:
             raise Unknown(model)
         arrays = {name: arrays[name] for name in sorted(arrays)}
-        plan = self._plan(model, signature or "", outputs, arrays, info, known or {})
+        plan = self._plan(model, signature or "", outputs, arrays, info)
         if key is not None and all(arrays[name] is inputs[name] for name in arrays):
             self._plans[key] = plan
         return plan, [*arrays.values()]
 
     def session(self, request: Request, arrays: dict[str, Array]) -> tuple[Plan, list[Array]]:
         """For a `Session.run`: names of the model's graph, and arrays in the order of their names."""
-        return self._plan(request.model, None, request.outputs, arrays, None, {}), [*arrays.values()]
+        return self._plan(request.model, None, request.outputs, arrays, None), [*arrays.values()]
 
     def _plan(
         self,
@@ -122,7 +119,6 @@ class Planner:
         outputs: Sequence[str] | None,
         arrays: dict[str, Array],
         info: Signature | None,
-        known: Signatures,
     ) -> Plan:
         try:
             spec = job_spec(model, signature, outputs, describe(arrays))
@@ -135,8 +131,7 @@ class Planner:
         except (BadMessage, TypeError, ValueError) as error:
             raise InvalidInput(f"model {model!r:.80}: {error}") from None
         if info is not None and info.is_joined(plan.names, job.outputs):
-            plan.most, plan.known = info.max_batch, known
-            plan.block = plan.most if plan.rows > plan.most else 0
+            plan.most = info.max_batch
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         self._plans[spec] = plan

@@ -18,7 +18,6 @@ class SlotState(Enum):
     STARTING = "its process imports what it needs"
     LOADING = "its process loads its models and warms them up"
     READY = "it takes jobs"
-    DRAINING = "it takes no new jobs, and ends those it has"
     STOPPING = "its process was told to end, or was killed"
     STUCK = "its process was killed and does not end, so neither its device nor its jobs' memory may be used"
     BACKOFF = "its process ended; the next one starts after a pause"
@@ -26,16 +25,14 @@ class SlotState(Enum):
 
 
 STOPPED, STARTING, LOADING, READY = SlotState.STOPPED, SlotState.STARTING, SlotState.LOADING, SlotState.READY
-DRAINING, STOPPING, STUCK = SlotState.DRAINING, SlotState.STOPPING, SlotState.STUCK
-BACKOFF, FATAL = SlotState.BACKOFF, SlotState.FATAL
+STOPPING, STUCK, BACKOFF, FATAL = SlotState.STOPPING, SlotState.STUCK, SlotState.BACKOFF, SlotState.FATAL
 
 WITHOUT_PROCESS = (STOPPED, BACKOFF, FATAL)
 STEPS = {
     STOPPED: (STARTING,),
     STARTING: (LOADING, STOPPING, *WITHOUT_PROCESS),
     LOADING: (LOADING, READY, STOPPING, *WITHOUT_PROCESS),  # to itself: from loading to warming up
-    READY: (DRAINING, STOPPING, *WITHOUT_PROCESS),
-    DRAINING: (STOPPING, *WITHOUT_PROCESS),
+    READY: (STOPPING, *WITHOUT_PROCESS),
     STOPPING: (STOPPING, STUCK, *WITHOUT_PROCESS),  # to itself: told first, then killed
     STUCK: WITHOUT_PROCESS,
     BACKOFF: (STARTING, STOPPED),
@@ -62,7 +59,7 @@ class Slot:
     reason: str = ""  # why its last process ended
 
     def step(self, state: SlotState, now: float, budget_s: float = inf) -> None:
-        """To LOADING, READY, DRAINING or STOPPING, for so long at most."""
+        """To LOADING, READY or STOPPING, for so long at most."""
         if state not in STEPS[self.state]:
             raise IllegalStep(f"slot {self.number}: {self.state.name} → {state.name}")
         self.state, self.since, self.due = state, now, now + budget_s

@@ -411,7 +411,8 @@ class Service:
             if unread is None and send(self._router, route, answers) is False:
                 unread = self._unread[route] = Outbox(now)
             if unread is not None:
-                unread.add(answers)
+                unread.waiting.append(answers)
+                unread.nbytes += sum(map(len, answers))
 
     def _retry(self, now: float) -> None:
         """A ROUTER does not tell when a peer reads again."""

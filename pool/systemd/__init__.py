@@ -58,9 +58,7 @@ def unit(python: str, config: str | None, drain_s: float, user: str | None, grou
     """
     for text in filter(None, (python, config, user, group)):
         if not re.fullmatch(r"[\w/.+@:-]+", text):  # systemd expands "%" and "$", and a line break begins a line
-            raise InvalidConfig(
-                f"{text!r} cannot stand in a systemd unit; rename it to letters, digits and any of _-+.@"
-            )
+            raise InvalidConfig(f"{text!r} cannot stand in a systemd unit; use letters, digits and any of _-+.@")
     command = f"{python} -P -m pool start" + (f" --config {config}" if config else "")
     system = SYSTEM.format(user=user, group=group or "", mode="0711" if group else "0700") if user else ""
     return SERVICE.format(command=command, stop_s=int(drain_s) + 15, system=system)  # 15 s for the workers' ends

@@ -40,9 +40,7 @@ _FORMATS = {
 }
 _SERVED = "give a SavedModel's folder, a .pb, .pbtxt, .meta, .keras or .h5"
 _OTHERS = {
-    **dict.fromkeys(
-        (".tflite", ".onnx", ".pt", ".pth"), "not a model of TensorFlow itself: give a SavedModel's folder"
-    ),
+    **dict.fromkeys((".tflite", ".onnx", ".pt", ".pth"), "not of TensorFlow itself: give a SavedModel's folder"),
     **dict.fromkeys((".index", ".data", ".ckpt"), "a part of a checkpoint: give its .meta file, which has the graph"),
 }
 

@@ -14,7 +14,6 @@ import tempfile
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf.errors import passes
@@ -83,7 +82,7 @@ def convert(path: Path, folder: str) -> None:
         if '"stateful": true' in config:
             # Keras would say that any number of rows may come, but the state has rows of its own.
             inputs = model.inputs if isinstance(model, tf.keras.Sequential) else [model.input]
-            fixed = tf.nest.map_structure(_spec, inputs)
+            fixed = tf.nest.map_structure(lambda x: tf.keras.InputSpec(x.dtype, x.shape, name=x.name), inputs)
         model.export(folder, format="tf_saved_model", verbose=False, input_signature=fixed)
     except Exception as error:  # of a foreign file Keras raises whatever it meets first
         if passes(error):
@@ -95,10 +94,6 @@ def _cause(error: Exception) -> str:
     """One line: Keras tells of the model first, then of the layer in it, and last of what is wrong."""
     innermost = _WRAPPED.split(_BOLD.sub("", str(error)))[-1]
     return next((line.strip() for line in innermost.splitlines() if line.strip()), type(error).__name__)
-
-
-def _spec(tensor: Any) -> Any:
-    return tf.keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype, name=tensor.name)
 
 
 def _config(path: Path) -> str:
