@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
+from pool.client.channel import Channel
 from support.pools import RunningPool, StartPool, row, until
 
 GATED = """
@@ -83,6 +84,18 @@ def test_a_cancelled_task_withdraws_its_job(start_pool: StartPool, tmp_path: Pat
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert " 2\n" not in (tmp_path / "log").read_text()
+
+
+def test_a_fault_on_the_loop_ends_all_tasks(stub_pool: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncClient(stub_pool.endpoint) as client:
+            with monkeypatch.context() as patch:
+                patch.setattr(Channel, "decode", lambda *_: 1 / 0)
+                with pytest.raises(errors.PoolUnreachable, match="division"):
+                    await asyncio.wait_for(client.run("plain", row()), 10)
+            assert (await client.run("plain", row()))["y"].item() == 2
+
+    asyncio.run(main())
 
 
 def test_one_client_in_one_loop_after_another(stub_pool: RunningPool) -> None:

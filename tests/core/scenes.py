@@ -40,6 +40,12 @@ class Scene:
     def batches(self, now: float = 0.0) -> list[Any]:
         return [*self.scheduler.dispatch(now)]
 
+    def run_three_seconds(self) -> None:
+        for now in (0.0, 1.0, 2.0):
+            self.submit(1, now=now)
+            (batch,) = self.batches(now)
+            self.done(batch, None, joined=False, now=now + 1.0)
+
     def done(self, batch: Any, *outcomes: str | None, joined: bool = True, now: float = 0.0) -> list[Any]:
         ended: list[Any] = self.scheduler.batch_done(batch.worker, batch.lane, batch.number, joined, outcomes, now)
         return [None if job is None else job.number for job in ended]
@@ -122,20 +128,14 @@ def kills_of_former_pools_count(core: Any) -> None:
 
 def runs_of_long_ago_leave_nobody_waiting(core: Any) -> None:
     scene = Scene(core)
-    for now in (0.0, 1.0, 2.0):
-        scene.submit(1, now=now)
-        (batch,) = scene.batches(now)
-        scene.done(batch, None, joined=False, now=now + 1.0)
+    scene.run_three_seconds()
     scene.submit(1, timeout_s=0.5, now=50.0)
     assert scene.batches(50.0), "its model may have become faster"
 
 
 def a_line_whose_head_is_late_competes_by_its_next_job(core: Any) -> None:
     scene = Scene(core)
-    for now in (0.0, 1.0, 2.0):
-        scene.submit(1, now=now)
-        (batch,) = scene.batches(now)
-        scene.done(batch, None, joined=False, now=now + 1.0)
+    scene.run_three_seconds()
     other = scene.scheduler.call("m", "another key", 1, is_joined=True)
     for number, call, priority, timeout_s in ((7, scene.call, 9, 0.5), (8, scene.call, 0, 50.0), (9, other, 5, 50.0)):
         job = core.Job(scene.account, b"", number, call, b"body", 4, 3.0, 3.0 + timeout_s, priority)

@@ -49,19 +49,6 @@ def test_a_reader_that_stops_holds_nobody_up_and_learns_how_much_it_missed(monke
     assert missed + read.count("INFO x") == 3000
 
 
-def test_the_last_lines_are_kept_with_their_numbers() -> None:
-    reading, writing = os.pipe()
-    log = attached(writing)
-    for number in range(1, 1501):
-        pool_log.info("%d", number)
-    log.close()
-    first = log.since(0)
-    assert len(first) == 200
-    assert first[0][1].endswith(" INFO 501")
-    assert [number for number, _ in log.since(1498)] == [1499, 1500]
-    os.close(reading)
-
-
 def test_it_is_set_up_for_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     log = setup({})
     pool_log.info("hello")

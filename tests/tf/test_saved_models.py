@@ -179,7 +179,7 @@ def test_declarations_that_do_not_fit(load, refusal, copy, tmp_path):
 def test_a_path_of_something_else(refusal, tmp_path, copy):
     assert "it does not exist: give a SavedModel's folder, a .pb, " in refusal(tmp_path / "none")
     assert refusal(tmp_path).endswith(f"the folder holds models: give one of them, such as {copy}")
-    served = {"m.onnx": "not a model of TensorFlow", "saved_model.pb": "give its folder", "m.txt": "unknown"}
+    served = {"m.onnx": "not of TensorFlow itself", "saved_model.pb": "give its folder", "m.txt": "unknown"}
     parts = dict.fromkeys(("m.ckpt-5.index", "m.ckpt-5.data-00000-of-00001"), "part of a checkpoint: give its .meta")
     for name, expected in (served | parts).items():
         (tmp_path / name).touch()
