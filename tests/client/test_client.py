@@ -130,6 +130,12 @@ def test_three_thousand_jobs_from_eight_threads(client: Client) -> None:
             assert found == [2.0 * (first + i) for i in range(400)]
 
 
+def test_a_pool_of_another_wire_is_incompatible(stub_pool: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "WIRE", 99)
+    with pytest.raises(errors.Incompatible, match=r"is release 0\.2\.0, this client 0\.2\.0"):
+        Client(stub_pool.endpoint)
+
+
 def test_channels_end_with_their_threads_and_are_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CHANNELS", 3)
     barrier = threading.Barrier(6)
