@@ -5,10 +5,9 @@ import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.filesize import decimal
 
 from pool.cli.screen import as_json, config_option, console, echo_json, table
 from pool.docs import pages
@@ -55,8 +54,11 @@ def start(config: Path | None, embedded: int | None) -> int:
 def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     """Read the configuration and show what would run where. Nothing is started, and TensorFlow is not imported."""
     from pool.config import explain as explained
-    from pool.devices import named, slots
+    from pool.devices import slots
     from pool.endpoint import own
+    from pool.plan.footprints import NAME, Footprints, places, wants
+    from pool.plan.placement import place, size
+    from pool.serve.start import state_folder
 
     if explain is not None:
         click.echo(explained(explain))
@@ -64,19 +66,33 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     path, settings = read_config(config)
     devices = slots(settings.pool.devices, os.environ)
     endpoint = settings.pool.endpoint or own(os.environ, os.getuid())
-    seats = [{"slot": slot, **asdict(device)} for slot, device in enumerate(devices)]
-    models = [
-        {"name": model.name, "path": model.path, "slots": named(model.devices, devices)} for model in settings.model
+    wanted = wants(settings.model, devices, Footprints(state_folder(settings) / NAME))
+    plan = place(wanted, places(devices), {})
+    needs = {want.name: want.nbytes for want in wanted}
+    planned = [sum(needs[name] for name in names) for names in plan.values()]
+    seats = [
+        {"slot": slot, **asdict(device), "models": plan[slot], "planned_bytes": planned[slot]}
+        for slot, device in enumerate(devices)
+    ]
+    models: list[dict[str, Any]] = [
+        {"name": want.name, "path": model.path, "need_bytes": want.nbytes, "source": want.source}
+        | {"slots": [slot for slot, names in plan.items() if want.name in names]}
+        for want, model in zip(wanted, settings.model, strict=True)
     ]
     if as_json:
         echo_json({"config": path, "endpoint": endpoint, "slots": seats, "models": models})
     else:
         click.echo(f"configuration: {path or 'none'}\nendpoint: {endpoint}\n")
-        sizes = [decimal(each.memory_bytes) if each.memory_bytes else "–" for each in devices]
-        shown = [(slot, each.label, each.name, sizes[slot]) for slot, each in enumerate(devices)]
-        console().print(table((">SLOT", "DEVICE", "NAME", ">MEMORY"), shown), "")
-        rows = [(each["name"], ", ".join(map(str, each["slots"])), each["path"]) for each in models]
-        console().print(table(("MODEL", "SLOTS", "PATH"), rows))
+        shown = [
+            (slot, each.label, each.name, size(each.memory_bytes), size(planned[slot]), ", ".join(plan[slot]))
+            for slot, each in enumerate(devices)
+        ]
+        console().print(table((">SLOT", "DEVICE", "NAME", ">MEMORY", ">PLANNED", "MODELS"), shown), "")
+        rows = [
+            (each["name"], size(each["need_bytes"]), each["source"], ", ".join(map(str, each["slots"])), each["path"])
+            for each in models
+        ]
+        console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows))
     if find_spec("tensorflow") is None:
         raise PoolError("TensorFlow is not installed here; pip install 'tf-worker-pool[worker]'")
 

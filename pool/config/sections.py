@@ -64,6 +64,13 @@ def _devices(value: Any, read: Any) -> Any:
         raise ValueError(f"{value!r:.80} does not fit; write a list of devices: {right}") from None
 
 
+def _replicas(value: Any, read: Any) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        raise ValueError(f'{value!r:.80} does not fit; write "auto", "all" or a whole number, such as 2') from None
+
+
 Text = Annotated[str, AfterValidator(_text)]
 Name = Annotated[Text, AfterValidator(_name)]
 Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
@@ -77,6 +84,7 @@ Group = Annotated[list[Device], Field(min_length=1)]
 Devices = Annotated[list[Device | Group], Field(min_length=1), WrapValidator(_devices)]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
+Replicas = Annotated[Literal["all"] | Annotated[int, Field(ge=1, le=1024)], WrapValidator(_replicas)]
 Fraction = Annotated[float, Field(ge=0.01, le=1.0)]
 Count = Annotated[int, Field(ge=0, le=1024)]
 
@@ -109,6 +117,8 @@ class Model(Section):
     name: Name = key(..., "What clients call the model.")
     path: Existing = key(..., "A SavedModel, a frozen graph (.pb), a checkpoint (.meta) or a Keras file.")
     devices: Devices | None = key("all", 'Which of the pool\'s devices serve the model: [0], ["cpu"] or [[0, 1]].')
+    replicas: Replicas | None = key("auto", 'How many slots have a copy; "all"; "auto": one, and GPUs without a model.')
+    device_memory: Size | None = key("auto", 'What a copy needs, such as "6GiB"; "auto": as measured, or by its files.')
     batching: Literal["auto", "on", "off"] = key("auto", 'Joins jobs of proven rows; "on": you vouch for all.')
     max_batch: Rows = key(32, "The most rows that run as one batch.")
     batch_wait: Duration | None = key("off", 'How long a job may wait for company on an idle lane, such as "2ms".')

@@ -9,10 +9,12 @@ from pathlib import Path
 from selectors import EVENT_READ
 
 from pool.config import Config
-from pool.devices import named, slots
+from pool.devices import slots
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import setup
+from pool.plan.footprints import NAME, Footprints, places, wants
+from pool.plan.placement import place
 from pool.serve.service import Service
 from pool.systemd import Notifier
 
@@ -30,12 +32,9 @@ def run(config: Config, embedded: int | None = None) -> int:
     path = ipc_path(endpoint)
     raise_descriptors()
     devices = slots(config.pool.devices, os.environ)
-    models = {each.name: named(each.devices, devices) for each in config.model}
-    seats = [
-        (device, served)
-        for number, device in enumerate(devices)
-        if (served := [name for name, where in models.items() if number in where])
-    ]
+    footprints = Footprints(state_folder(config) / NAME)
+    plan = place(wants(config.model, devices, footprints), places(devices), {})
+    seats = [(device, plan[slot]) for slot, device in enumerate(devices) if plan[slot]]
     prepare_folder(path, config.pool.group)
     hold(path)
     kept = setup(os.environ)

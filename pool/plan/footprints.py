@@ -1,0 +1,101 @@
+"""How much of a device's memory each model needs: as its section says, as a former run has shown, or by its files."""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from glob import escape, iglob
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from stat import S_ISREG
+
+from pool.config.sections import Model
+from pool.devices import Device, named
+from pool.plan.placement import ALL, Place, Want
+
+NAME = "footprints.json"  # in the state folder
+KEPT, MOST_BYTES = 1000, 1 << 20
+MOST_FILES = 10_000  # of a model
+GROWN = 1.05
+# Weights are not all: an allocator rounds up, activations and what kernels work with come on top, and each process
+# holds a CUDA context and the libraries' kernels.
+PER_WEIGHTS, BASE_BYTES = 1.2, 300 << 20
+
+log = logging.getLogger("pool.plan")
+
+
+class Footprints:
+    """What models have taken, kept in a file. Its reader gets the whole file or the former one, also after a crash."""
+
+    def __init__(self, path: Path) -> None:
+        """A file that is not there, or broken, is one without entries."""
+        self._path = path
+        self._known: dict[str, int] = {}
+        with suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
+            found = json.loads(file.read(MOST_BYTES))
+            entries = found.items() if isinstance(found, dict) else ()
+            self._known = {key: nbytes for key, nbytes in entries if type(nbytes) is int and 0 < nbytes < 2**62}
+
+    def need(self, model: Model, digest: str, disk_bytes: int) -> tuple[int, str]:
+        """Bytes, 0 if nobody knows, and who says so: "device_memory", "learned" or "weights". See `disk`."""
+        if model.device_memory is not None:
+            return model.device_memory, "device_memory"
+        if nbytes := self._known.get(_key(model, digest)):
+            return nbytes, "learned"
+        return int(disk_bytes * PER_WEIGHTS) + BASE_BYTES if disk_bytes else 0, "weights"
+
+    def learn(self, model: Model, digest: str, nbytes: int) -> None:
+        """Keeps what a worker took that had this model alone; the largest counts. May wait for the disk, never raises.
+
+        REQUIRES that TensorFlow took memory only as it needed it.
+        """
+        key = _key(model, digest)
+        if nbytes <= self._known.get(key, 0) * GROWN:
+            return
+        self._known.pop(key, None)  # the entries that have not changed for the longest time go first
+        self._known = dict([*self._known.items(), (key, nbytes)][-KEPT:])
+        part = self._path.with_suffix(f".{os.getpid()}.part")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.write_text(json.dumps(self._known, indent=0))
+            part.rename(self._path)
+        except OSError as error:
+            log.warning("what %s takes of a device is not kept for the next start: %s", model.name, error)
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def disk(path: str) -> tuple[str, int]:
+    """The digest of a model's files, by their names, sizes and times, and their bytes. 0 for what cannot be read."""
+    pattern = escape(path) + "/**" * os.path.isdir(path)
+    if path.endswith(".meta"):  # beside a checkpoint's graph are its weights
+        pattern = escape(path.removesuffix("meta")) + "*"
+    found = []
+    for name in islice(iglob(pattern, recursive=True), MOST_FILES):
+        with suppress(OSError):
+            status = os.stat(name)
+            if S_ISREG(status.st_mode):
+                found.append((name, status.st_size, status.st_mtime_ns))
+    return sha256(ascii(sorted(found)).encode()).hexdigest(), sum(nbytes for _, nbytes, _ in found)
+
+
+def wants(models: Sequence[Model], devices: Sequence[Device], footprints: Footprints) -> list[Want]:
+    """What `pool.plan.placement` has to place. Reads the disk. Raises `InvalidConfig` where `devices` name no slot."""
+    made = []
+    for model in models:
+        nbytes, source = footprints.need(model, *disk(model.path))
+        replicas = ALL if model.replicas == "all" else model.replicas
+        slots = tuple(named(model.devices, devices))
+        made.append(Want(model.name, nbytes, slots, replicas, model.weight, bool(model.stateful), {}, source))
+    return made
+
+
+def places(devices: Sequence[Device]) -> list[Place]:
+    return [Place(slot, each.label, each.memory_bytes, each.kind == "cpu") for slot, each in enumerate(devices)]
+
+
+def _key(model: Model, digest: str) -> str:
+    decides = [model.path, digest, model.max_batch, model.xla, model.mixed_precision]
+    return sha256(json.dumps(decides).encode()).hexdigest()[:32]
