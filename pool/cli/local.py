@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -56,7 +56,7 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     from pool.config import explain as explained
     from pool.devices import slots
     from pool.endpoint import own
-    from pool.plan.footprints import NAME, Footprints, places, wants
+    from pool.plan.footprints import NAME, Footprints, demands
     from pool.plan.placement import place, size
     from pool.serve.start import state_folder
 
@@ -66,17 +66,15 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     path, settings = read_config(config)
     devices = slots(settings.pool.devices, os.environ)
     endpoint = settings.pool.endpoint or own(os.environ, os.getuid())
-    wanted = wants(settings.model, devices, Footprints(state_folder(settings) / NAME))
-    plan = place(wanted, places(devices), {})
-    needs = {want.name: want.nbytes for want in wanted}
-    planned = [sum(needs[name] for name in names) for names in plan.values()]
+    wanted, where = demands(settings.model, devices, Footprints(state_folder(settings) / NAME))
+    plan = place(wanted, where, {})
+    planned = [sum(want.nbytes for want in wanted if want.name in names) for names in plan.values()]
     seats = [
         {"slot": slot, **asdict(device), "models": plan[slot], "planned_bytes": planned[slot]}
         for slot, device in enumerate(devices)
     ]
-    models: list[dict[str, Any]] = [
-        {"name": want.name, "path": model.path, "need_bytes": want.nbytes, "source": want.source}
-        | {"slots": [slot for slot, names in plan.items() if want.name in names]}
+    models = [
+        asdict(want) | {"path": model.path, "slots": [slot for slot, names in plan.items() if want.name in names]}
         for want, model in zip(wanted, settings.model, strict=True)
     ]
     if as_json:
@@ -89,7 +87,7 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
         ]
         console().print(table((">SLOT", "DEVICE", "NAME", ">MEMORY", ">PLANNED", "MODELS"), shown), "")
         rows = [
-            (each["name"], size(each["need_bytes"]), each["source"], ", ".join(map(str, each["slots"])), each["path"])
+            (each["name"], size(each["nbytes"]), each["source"], ", ".join(map(str, each["slots"])), each["path"])
             for each in models
         ]
         console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows))

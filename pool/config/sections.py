@@ -64,11 +64,10 @@ def _devices(value: Any, read: Any) -> Any:
         raise ValueError(f"{value!r:.80} does not fit; write a list of devices: {right}") from None
 
 
-def _replicas(value: Any, read: Any) -> Any:
-    try:
-        return read(value)
-    except ValidationError:
-        raise ValueError(f'{value!r:.80} does not fit; write "auto", "all" or a whole number, such as 2') from None
+def _replicas(value: Any) -> Any:
+    if value != "all" and (type(value) is not int or not 1 <= value <= 1024):
+        raise ValueError(f'{value!r:.80} does not fit; write "auto", "all" or a number from 1 to 1024')
+    return value
 
 
 Text = Annotated[str, AfterValidator(_text)]
@@ -84,7 +83,7 @@ Group = Annotated[list[Device], Field(min_length=1)]
 Devices = Annotated[list[Device | Group], Field(min_length=1), WrapValidator(_devices)]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
-Replicas = Annotated[Literal["all"] | Annotated[int, Field(ge=1, le=1024)], WrapValidator(_replicas)]
+Replicas = Annotated[int | Literal["all"], BeforeValidator(_replicas)]
 Fraction = Annotated[float, Field(ge=0.01, le=1.0)]
 Count = Annotated[int, Field(ge=0, le=1024)]
 

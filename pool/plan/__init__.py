@@ -1,6 +1,4 @@
-"""What each slot should run.
+"""What each slot should run: what models want, the places and where models are come in, a plan or a refusal goes out.
 
-What models want, the places for them and where they are now come in; which models each slot serves goes out, or a
-refusal that says what does not fit and what would help. Nothing here starts, stops or asks anything. `footprints`
-alone reads and writes files.
+Nothing here starts, stops or asks anything, and `footprints` alone reads and writes files.
 """

@@ -9,15 +9,13 @@ from glob import escape, iglob
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from stat import S_ISREG
 
 from pool.config.sections import Model
 from pool.devices import Device, named
 from pool.plan.placement import ALL, Place, Want
 
 NAME = "footprints.json"  # in the state folder
-KEPT, MOST_BYTES = 1000, 1 << 20
-MOST_FILES = 10_000  # of a model
+KEPT, ENTRY_BYTES, MOST_FILES = 1000, 100, 10_000  # the last of a model
 GROWN = 1.05
 # Weights are not all: an allocator rounds up, activations and what kernels work with come on top, and each process
 # holds a CUDA context and the libraries' kernels.
@@ -27,31 +25,26 @@ log = logging.getLogger("pool.plan")
 
 
 class Footprints:
-    """What models have taken, kept in a file. Its reader gets the whole file or the former one, also after a crash."""
+    """What models have taken, kept in a file that is written whole or not at all. A broken one is as one not there."""
 
     def __init__(self, path: Path) -> None:
-        """A file that is not there, or broken, is one without entries."""
         self._path = path
         self._known: dict[str, int] = {}
-        with suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
-            found = json.loads(file.read(MOST_BYTES))
-            entries = found.items() if isinstance(found, dict) else ()
+        with suppress(OSError, ValueError, RecursionError, AttributeError), path.open("rb") as file:
+            entries = json.loads(file.read(KEPT * ENTRY_BYTES)).items()
             self._known = {key: nbytes for key, nbytes in entries if type(nbytes) is int and 0 < nbytes < 2**62}
 
     def need(self, model: Model, digest: str, disk_bytes: int) -> tuple[int, str]:
         """Bytes, 0 if nobody knows, and who says so: "device_memory", "learned" or "weights". See `disk`."""
         if model.device_memory is not None:
             return model.device_memory, "device_memory"
-        if nbytes := self._known.get(_key(model, digest)):
+        if nbytes := self._known.get(key_of(model, digest)):
             return nbytes, "learned"
         return int(disk_bytes * PER_WEIGHTS) + BASE_BYTES if disk_bytes else 0, "weights"
 
     def learn(self, model: Model, digest: str, nbytes: int) -> None:
-        """Keeps what a worker took that had this model alone; the largest counts. May wait for the disk, never raises.
-
-        REQUIRES that TensorFlow took memory only as it needed it.
-        """
-        key = _key(model, digest)
+        """Keeps the most that a worker took, with this model alone and memory as it grew. May wait for the disk."""
+        key = key_of(model, digest)
         if nbytes <= self._known.get(key, 0) * GROWN:
             return
         self._known.pop(key, None)  # the entries that have not changed for the longest time go first
@@ -59,12 +52,10 @@ class Footprints:
         part = self._path.with_suffix(f".{os.getpid()}.part")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part.write_text(json.dumps(self._known, indent=0))
+            part.write_text(json.dumps(self._known))
             part.rename(self._path)
-        except OSError as error:
+        except OSError as error:  # such as a full disk
             log.warning("what %s takes of a device is not kept for the next start: %s", model.name, error)
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
 
 
 def disk(path: str) -> tuple[str, int]:
@@ -75,27 +66,22 @@ def disk(path: str) -> tuple[str, int]:
     found = []
     for name in islice(iglob(pattern, recursive=True), MOST_FILES):
         with suppress(OSError):
-            status = os.stat(name)
-            if S_ISREG(status.st_mode):
-                found.append((name, status.st_size, status.st_mtime_ns))
+            if os.path.isfile(name):
+                found.append((name, os.path.getsize(name), os.path.getmtime(name)))
     return sha256(ascii(sorted(found)).encode()).hexdigest(), sum(nbytes for _, nbytes, _ in found)
 
 
-def wants(models: Sequence[Model], devices: Sequence[Device], footprints: Footprints) -> list[Want]:
-    """What `pool.plan.placement` has to place. Reads the disk. Raises `InvalidConfig` where `devices` name no slot."""
-    made = []
+def demands(models: Sequence[Model], devices: Sequence[Device], known: Footprints) -> tuple[list[Want], list[Place]]:
+    """What there is to place, and where. Reads the disk. Raises `InvalidConfig` where `devices` name no slot."""
+    wants = []
     for model in models:
-        nbytes, source = footprints.need(model, *disk(model.path))
+        nbytes, source = known.need(model, *disk(model.path))
         replicas = ALL if model.replicas == "all" else model.replicas
-        slots = tuple(named(model.devices, devices))
-        made.append(Want(model.name, nbytes, slots, replicas, model.weight, bool(model.stateful), {}, source))
-    return made
+        slots, is_stateful = tuple(named(model.devices, devices)), bool(model.stateful)
+        wants.append(Want(model.name, nbytes, slots, replicas, model.weight, is_stateful, {}, source))
+    return wants, [Place(slot, each.label, each.memory_bytes, each.kind == "cpu") for slot, each in enumerate(devices)]
 
 
-def places(devices: Sequence[Device]) -> list[Place]:
-    return [Place(slot, each.label, each.memory_bytes, each.kind == "cpu") for slot, each in enumerate(devices)]
-
-
-def _key(model: Model, digest: str) -> str:
+def key_of(model: Model, digest: str) -> str:
     decides = [model.path, digest, model.max_batch, model.xla, model.mixed_precision]
     return sha256(json.dumps(decides).encode()).hexdigest()[:32]

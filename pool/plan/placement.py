@@ -1,13 +1,11 @@
 """Which models each slot serves: a pure function of what models want, the places, and where models are now.
 
-The copies that there have to be come first, the largest first. Models stay where they are. If not all fit so, they are
-spread, and if that fails packed; each of these tries other ways where the best one fails. Further copies then fill the
-places without a model.
+Models stay where they are; if not all fit so, they are spread, the largest first. Where spreading leaves no room, other
+ways are searched, within a bound. Further copies then fill the places without a model.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import inf
@@ -16,7 +14,7 @@ from typing import Any
 from pool.errors import InvalidConfig
 
 ALL = -1
-LOOKS = 200_000  # at places, before a search is given up: some tenths of a second
+LOOKS = 60_000  # at places, before a search is given up: a tenth of a second
 REMEDY = "a smaller device_memory where a model needs less, other devices, fewer replicas, or fewer models"
 
 Plan = dict[int, list[str]]  # the models of each slot
@@ -40,29 +38,27 @@ class Want:
     options: Mapping[str, Any]
     source: str = ""  # who says what it needs
 
-    def conflict(self, other: "Want") -> str | None:
-        """The option of which the other one demands another value."""
-        theirs = other.options
-        return next((key for key, value in self.options.items() if theirs.get(key, value) != value), None)
+    def conflict(self, other: "Want") -> str:
+        """Of which option they demand different values; "" of none."""
+        for key, value in self.options.items():
+            if other.options.get(key, value) != value:
+                return f"{self.name} and {other.name} demand {key} {value} and {other.options[key]}"
+        return ""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A slot. Those with the same label are of one device and share its memory."""
-
     slot: int
-    label: str
+    label: str  # of the device: slots of one device share its memory
     memory_bytes: int  # 0: unknown, without a bound
     is_cpu: bool
 
 
 def place(wants: Sequence[Want], places: Sequence[Place], there: There) -> Plan:
-    """The models of every slot, in the order of `wants`. `there`: what each slot serves now.
+    """The models of every slot, in the order of `wants`. `there`: what each slot serves now. Raises `DoesNotFit`.
 
-    A model is on as many of the slots that it allows as `replicas` says, and no device has more than its memory. With
-    "auto" it has one copy on a GPU, and then each GPU without a model gets a copy of that with the fewest copies for
-    its weight. Where it allows CPUs alone, it is on each of them.
-    REQUIRES unique names and slots. Raises `DoesNotFit`.
+    A model is on as many of its slots as `replicas` says, and no device has more than its memory. "auto": one copy, and
+    each GPU without a model has one of that with the fewest for its weight; or one on each CPU, if it may be on no GPU.
     """
     if found := _found(wants, places, there):
         return found.filled(wants)
@@ -75,9 +71,9 @@ def place_most(wants: Sequence[Want], places: Sequence[Place], there: There) -> 
     Where not all fit, one copy of each model has to be, and others come as they fit. Where that does not fit, models
     are left out: of the least weight, of these first what no slot serves, then the largest. The second value says why.
     """
-    with suppress(DoesNotFit):
-        return place(wants, places, there), {}
-    found, left_out = _Attempt([], places, there, False, False), {}
+    if whole := _found(wants, places, there):
+        return whole.filled(wants), {}
+    found, left_out = _Attempt([], places, there, is_still=False), {}
     served = {name for each in places for name in there.get(each.slot, ())}
     for want in sorted(wants, key=lambda want: (-want.weight, want.name not in served, want.nbytes)):
         one = replace(want, replicas=None if want.replicas is None else 1)
@@ -85,6 +81,7 @@ def place_most(wants: Sequence[Want], places: Sequence[Place], there: There) -> 
             found = more
         else:
             left_out[want.name] = f"it needs {size(want.nbytes)}, and none of its devices is there and has that left"
+    found.needed = _Attempt(wants, places, there, is_still=False).needed
     return found.filled([want for want in wants if want.name not in left_out]), left_out
 
 
@@ -93,55 +90,49 @@ def size(nbytes: int) -> str:
 
 
 def _found(wants: Sequence[Want], places: Sequence[Place], there: There) -> "_Attempt | None":
-    ways = [(True, False), (True, True), (False, False), (False, True)]
-    attempts = (_Attempt(wants, places, there, *way) for way in ways)
+    attempts = (_Attempt(wants, places, there, is_still) for is_still in (True, False))
     return next((attempt for attempt in attempts if attempt.search(0)), None)
 
 
 def _refusal(wants: Sequence[Want], places: Sequence[Place]) -> str:
-    attempt = _Attempt(wants, places, {}, False, True)
+    attempt = _Attempt(wants, places, {}, is_still=False)
     attempt.search(0)
     lines = [f"the models do not fit the devices: there is no room for {attempt.order[attempt.deepest].name}"]
-    wide = max(len(want.name) for want in wants)
+    lines.append(f"  {'MODEL':<24} {'NEEDS':>10}  {'FROM':<13}  COPIES  OF SLOTS")
     for want in wants:
-        slots = ", ".join(map(str, attempt.allowed[want.name])) or "none"
-        needs = f"{size(want.nbytes):>10} ({want.source})"
-        lines.append(f"  {want.name:<{wide}}  needs {needs}, {attempt.copies_of(want)} × of slots: {slots}")
-    lines += [f"  slot {each.slot} has {size(each.memory_bytes):>10}, {each.label}" for each in places]
-    if not _found([replace(want, options={}) for want in wants], places, {}):
-        return "\n".join([*lines, f"what would help: {REMEDY}"])
-    one, other, key = next((a, b, key) for a, b in combinations(wants, 2) if (key := a.conflict(b)))
-    told = f"{one.name} and {other.name} demand {key} {one.options[key]} and {other.options[key]}"
-    return "\n".join([*lines, f"GPUOptions belong to the process: {told}, so each needs a slot of its own"])
+        copies, slots = attempt.needed[want.name], ", ".join(map(str, attempt.allowed[want.name])) or "none"
+        lines.append(f"  {want.name:<24} {size(want.nbytes):>10}  {want.source:<13}  {copies:>6}  {slots}")
+    lines.append(f"  {'DEVICE':<24} {'HAS':>10}  SLOT")
+    lines += [f"  {each.label:<24} {size(each.memory_bytes):>10}  {each.slot}" for each in places]
+    told = f"what would help: {REMEDY}"
+    if _found([replace(want, options={}) for want in wants], places, {}):
+        conflict = next(filter(None, (one.conflict(other) for one, other in combinations(wants, 2))))
+        told = f"GPUOptions belong to the process: {conflict}, so each needs a slot of its own"
+    return "\n".join([*lines, told])
 
 
 class _Attempt:
-    """`is_still`: models keep their places, and only those that are nowhere are placed. `is_tight`: fullest first."""
+    """`is_still`: models keep their places, and only those that are nowhere are placed."""
 
-    def __init__(self, wants: Sequence[Want], places: Sequence[Place], there: There, is_still: bool, is_tight: bool):
-        self._places, self._there, self._is_tight = places, there, is_tight
+    def __init__(self, wants: Sequence[Want], places: Sequence[Place], there: There, is_still: bool) -> None:
+        self._places, self._there = places, there
         self._on: dict[int, dict[str, Want]] = {each.slot: {} for each in places}
         self._free: dict[str, float] = {each.label: each.memory_bytes or inf for each in places}
-        self._copies: Counter[str] = Counter()
         self._looks, self.deepest = LOOKS, 0
         self.allowed: dict[str, dict[int, Place]] = {}
+        self.needed: dict[str, int] = {}  # the copies that there have to be
         self._choices: dict[str, list[Place]] = {}
         gpus = {each.slot for each in places if not each.is_cpu}
         for want in wants:
             slots = {*want.slots}
             slots = slots & gpus or slots if want.replicas is None else slots
             allowed = self.allowed[want.name] = {each.slot: each for each in places if each.slot in slots}
+            copies = 1 if want.is_stateful or want.replicas is None else want.replicas
+            copies = self.needed[want.name] = max(1, len(allowed)) if copies == ALL else copies
             here = [each for slot, each in allowed.items() if want.name in there.get(slot, ())]
-            is_bound = is_still and len(here) >= self.copies_of(want)
-            self._choices[want.name] = here if is_bound else [*allowed.values()]
-        spare = {want.name: len(self._choices[want.name]) > self.copies_of(want) for want in wants}
-        self.order = sorted(wants, key=lambda want: (spare[want.name], -want.nbytes))  # what has no choice comes first
-
-    def copies_of(self, want: Want) -> int:
-        """Those that there have to be."""
-        if want.is_stateful or want.replicas is None:
-            return 1
-        return max(1, len(self.allowed[want.name])) if want.replicas == ALL else want.replicas
+            self._choices[want.name] = here if is_still and len(here) >= copies else [*allowed.values()]
+        has_choice = {want.name: len(self._choices[want.name]) > self.needed[want.name] for want in wants}
+        self.order = sorted(wants, key=lambda want: (has_choice[want.name], -want.nbytes))
 
     def search(self, number: int) -> bool:
         """Places the models from this number on, each on the places that it prefers, or else on others."""
@@ -149,40 +140,36 @@ class _Attempt:
             return True
         self.deepest = max(self.deepest, number)
         want = self.order[number]
-        for chosen in combinations(self._preferred(want), copies := self.copies_of(want)):
+        for chosen in combinations(self._preferred(want), copies := self.needed[want.name]):
             put = [each for each in chosen if self._put(want, each)]
             if len(put) == copies and self.search(number + 1):
                 return True
             for each in put:
                 del self._on[each.slot][want.name]
                 self._free[each.label] += want.nbytes
-                self._copies[want.name] -= 1
             self._looks -= len(self._places)
             if self._looks < 0:
                 break
         return False
 
     def filled(self, wants: Sequence[Want]) -> Plan:
-        """With what is due of `replicas`, and further copies: they stay where no model has come, or come."""
+        """With what is still needed, and further copies: they stay where no model has come, or come."""
+        copies = Counter(name for on in self._on.values() for name in on)
         order = sorted(self._places, key=lambda each: (not self._there.get(each.slot), -self._free[each.label]))
         for is_further, each in product((False, True), order):
             on, now = self._on[each.slot], self._there.get(each.slot, ())
-            for want in sorted(wants, key=lambda want: (want.name not in now, self._copies[want.name] / want.weight)):
-                is_due = self._copies[want.name] < self.copies_of(want)
+            for want in sorted(wants, key=lambda want: (want.name not in now, copies[want.name] / want.weight)):
                 is_idle = (each.is_cpu or not on) and want.replicas is None and not want.is_stateful
-                if (is_idle if is_further else is_due) and each.slot in self.allowed[want.name]:
-                    self._put(want, each)
+                if is_idle if is_further else copies[want.name] < self.needed[want.name]:
+                    copies[want.name] += each.slot in self.allowed[want.name] and self._put(want, each)
         return {slot: [want.name for want in wants if want.name in on] for slot, on in self._on.items()}
 
     def _preferred(self, want: Want) -> list[Place]:
-        """Those with room, of each device one first: where the model is, then where most, or least, is free."""
+        """Those with room, of each device one first: where the model is, then where most is free."""
 
         def preference(each: Place) -> tuple[object, ...]:
-            now, models = self._there.get(each.slot, ()), len(self._on[each.slot])
-            free = self._free[each.label] if want.nbytes else 0
-            if self._is_tight:
-                return each.is_cpu, free, each.slot
-            return want.name not in now, each.is_cpu, -free, models, len(now), each.slot
+            now, free = self._there.get(each.slot, ()), self._free[each.label] if want.nbytes else 0
+            return want.name not in now, each.is_cpu, -free, len(self._on[each.slot]), len(now), each.slot
 
         best = sorted((each for each in self._choices[want.name] if self._fits(want, each)), key=preference)
         labels = [each.label for each in best]
@@ -195,10 +182,7 @@ class _Attempt:
         return is_alone and want.name not in on and want.nbytes <= self._free[where.label]
 
     def _put(self, want: Want, where: Place) -> bool:
-        """Whether there was room."""
-        if not self._fits(want, where):
-            return False
-        self._on[where.slot][want.name] = want
-        self._free[where.label] -= want.nbytes
-        self._copies[want.name] += 1
-        return True
+        if has_room := self._fits(want, where):
+            self._on[where.slot][want.name] = want
+            self._free[where.label] -= want.nbytes
+        return has_room

@@ -13,7 +13,7 @@ from pool.devices import slots
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import setup
-from pool.plan.footprints import NAME, Footprints, places, wants
+from pool.plan.footprints import NAME, Footprints, demands
 from pool.plan.placement import place
 from pool.serve.service import Service
 from pool.systemd import Notifier
@@ -32,8 +32,7 @@ def run(config: Config, embedded: int | None = None) -> int:
     path = ipc_path(endpoint)
     raise_descriptors()
     devices = slots(config.pool.devices, os.environ)
-    footprints = Footprints(state_folder(config) / NAME)
-    plan = place(wants(config.model, devices, footprints), places(devices), {})
+    plan = place(*demands(config.model, devices, Footprints(state_folder(config) / NAME)), {})
     seats = [(device, plan[slot]) for slot, device in enumerate(devices) if plan[slot]]
     prepare_folder(path, config.pool.group)
     hold(path)
