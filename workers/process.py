@@ -1,6 +1,6 @@
 """A worker's life: environment checked, settings heard, models loaded, lanes started; then until the pool ends it.
 
-    link ── WELCOME, models ─► import ─► load each ─► warm up each ─► READY ─► lanes
+    link ── WELCOME, models ─► memory ─► import ─► load each ─► warm up each ─► READY ─► lanes
 
 The link's thread is its only reader. At the link's end it kills the whole process group: nothing outlives the pool.
 """
@@ -28,6 +28,7 @@ from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, Unfit
 from workers.calls import Calls
 from workers.lane import Lane
+from workers.memory import wait_until_free
 
 PR_SET_PDEATHSIG = 1
 BEAT_S = 2.0
@@ -70,6 +71,9 @@ class Worker:
         settings = [self._hear()["model"] for _ in range(welcome["models"])]
         self._link.socket.settimeout(BEAT_S)
         threading.Thread(target=self.guard, args=(self._listen,), name="link", daemon=True).start()
+        if device["kind"] == "gpu":
+            wait_until_free(device, welcome["former"], self._tell)
+            self._tell(phase="import")
         backend, models = self._load(welcome, settings)
         calls = Calls(models, {each["name"]: each for each in settings})
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

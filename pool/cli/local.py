@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,6 +56,7 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     """Read the configuration and show what would run where. Nothing is started, and TensorFlow is not imported."""
     from pool.config import explain as explained
     from pool.devices import slots
+    from pool.devices.monitor import Monitor
     from pool.endpoint import own
     from pool.plan.footprints import NAME, Footprints, demands
     from pool.plan.placement import place, size
@@ -64,7 +66,9 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
         click.echo(explained(explain))
         return
     path, settings = read_config(config)
-    devices = slots(settings.pool.devices, os.environ)
+    sections = [each.model_dump() for each in settings.device]
+    with closing(Monitor()) as monitor:
+        devices = slots(settings.pool.devices, os.environ, monitor, settings.pool.workers_per_device, sections)
     endpoint = settings.pool.endpoint or own(os.environ, os.getuid())
     wanted, where = demands(settings.model, devices, Footprints(state_folder(settings) / NAME))
     plan = place(wanted, where, {})

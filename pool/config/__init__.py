@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from pool.errors import InvalidConfig
 __all__ = ["Config", "explain", "load"]
 
 STATEMENT = re.compile(r"\s*(\[{0,2})\s*([A-Za-z_][\w.-]*)\s*[\]=]", re.ASCII)  # a header, or a key before its value
+LISTS = ("device", "model")
 KEYS = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
 
 KeyPath = tuple[str | int, ...]
@@ -57,15 +59,18 @@ def explain(key: str) -> str:
 
 def _mistake(details: ErrorDetails) -> str:
     loc, kind = details["loc"], details["type"]
-    section, name = str(loc[0]), str(loc[-1])
+    *above, name = [str(each) for each in loc]
+    section = next((each for each in reversed(above) if each in SECTIONS), name)  # [tensorflow] within a [[model]], too
     if kind == "value_error":
         return str(details["ctx"]["error"])
     if kind == "missing":
         return f"is missing: {SECTIONS[section].model_fields[name].description}"
     if kind == "extra_forbidden":
         return f"is unknown; {_instead(name, [*SECTIONS] if len(loc) == 1 else [*SECTIONS[section].model_fields])}"
+    if len(loc) > 2 and kind == "model_type":
+        return "is no table; write such as { allow_growth = false }"
     if kind == "model_type" or len(loc) == 1:
-        return f"is no section; write {'[[model]]' if section == 'model' else f'[{section}]'} above its keys"
+        return f"is no section; write {f'[[{section}]]' if section in LISTS else f'[{section}]'} above its keys"
     return f"{details['input']!r:.80} does not fit: {details['msg']}"
 
 
@@ -80,11 +85,13 @@ def _lines(text: str) -> dict[KeyPath, int]:
     """Where each bare key stands, which `tomllib` does not tell; of an inline table that is its first line."""
     lines: dict[KeyPath, int] = {}
     table: KeyPath = ()
-    models = -1
+    counts: Counter[str] = Counter()
     for number, line in enumerate(text.split("\n"), start=1):
         if match := STATEMENT.match(line):
-            models += match[1] == "[["
-            keys: KeyPath = (*match[2].split("."), models) if match[1] == "[[" else tuple(match[2].split("."))
+            keys: KeyPath = tuple(match[2].split("."))
+            if match[1] == "[[":
+                keys = (*keys, counts[match[2]])
+                counts[match[2]] += 1
             table, keys = (keys, keys) if match[1] else (table, (*table, *keys))
             for length in range(1, len(keys) + 1):
                 lines.setdefault(keys[:length], number)

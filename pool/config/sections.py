@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, ValidationInfo, field_validator
 from pydantic.functional_validators import AfterValidator, BeforeValidator, WrapValidator
 
 from pool.endpoint import ipc_path
@@ -78,9 +78,9 @@ Existing = Annotated[Located, AfterValidator(_existing)]
 Duration = Annotated[float, quantity({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}, 1e6, '"250ms", "60s" or "1h"')]
 SIZES = {"MB": 10**6, "GB": 10**9, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 Size = Annotated[int, quantity(SIZES, 2**62, '"512MiB" or "2GiB"')]
-Device = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(cpu|(GPU|MIG)-[A-Za-z0-9/-]+)$")]
-Group = Annotated[list[Device], Field(min_length=1)]
-Devices = Annotated[list[Device | Group], Field(min_length=1), WrapValidator(_devices)]
+Entry = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(cpu|(GPU|MIG)-[A-Za-z0-9/-]+)$")]
+Group = Annotated[list[Entry], Field(min_length=1)]
+Devices = Annotated[list[Entry | Group], Field(min_length=1), WrapValidator(_devices)]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Replicas = Annotated[int | Literal["all"], BeforeValidator(_replicas)]
@@ -103,13 +103,35 @@ class Section(BaseModel):
         return None if type(None) in get_args(field.annotation) and value == field.default else value
 
 
+class TensorFlow(Section):
+    allow_growth: bool = key(True, "Whether GPU memory is taken as it is needed, not all of it at the start.")
+    per_process_gpu_memory_fraction: Fraction | None = key("unlimited", "The most GPU memory of a worker, such as 0.5.")
+    allow_soft_placement: bool = key(True, "Whether operations without a GPU kernel may run on the CPU.")
+    log_device_placement: bool = key(False, "Whether workers log on which device each operation runs.")
+    intra_op_parallelism_threads: Threads | None = key("auto", "Threads within one operation.")
+    inter_op_parallelism_threads: Threads | None = key("auto", "Operations that run at the same time.")
+    device_count: dict[str, Count] = key({}, "How many devices of a kind are used at most, such as { CPU = 1 }.")
+    op_libraries: list[Existing] = key([], 'Files of custom operations, such as ["ops.so"].')
+
+
+# Only what is given counts, and is dumped. `strict` would take no table.
+Options = Annotated[TensorFlow, Field(strict=False), PlainSerializer(lambda each: each.model_dump(exclude_unset=True))]
+
+
 class Pool(Section):
     devices: Devices | None = key("auto", 'What has a worker each: [0, 1], ["cpu"], [[0, 1], 2]; "auto": every GPU.')
+    workers_per_device: int = key(1, "How many workers share each device and its memory, in a slot each.", ge=1, le=64)
     lanes: int = key(2, "A worker's threads: one moves data while another computes.", ge=1, le=16)
     endpoint: Address | None = key("auto", 'Where clients connect, such as "ipc:///path/pool.sock".')
     group: Text | None = key("off", "A Unix group whose members may submit jobs, too.")
     drain_timeout: Duration = key("30s", "How long running jobs may take to finish when the pool stops.")
     state: Located | None = key("auto", "A folder for the inputs of quarantined jobs.")
+
+
+class Device(Section):
+    device: Entry | Group = key(..., "One of [pool] devices, written as there: its slots have what follows.")
+    memory: Size | None = key("all", 'How much of its memory the pool may plan with, such as "20GiB".')
+    tensorflow: Options = key({}, "Options of [tensorflow] for this device alone, such as { allow_growth = false }.")
 
 
 class Model(Section):
@@ -129,6 +151,7 @@ class Model(Section):
     outputs: dict[str, Text] = key({}, 'Of a graph that declares no signature, such as { y = "output:0" }.')
     xla: bool = key(False, "Whether XLA compiles the graph.")
     mixed_precision: bool = key(False, "Whether 16-bit floats are used where TensorFlow holds that to be safe.")
+    tensorflow: Options = key({}, "Options of [tensorflow] that it demands of its whole process.")
 
     @field_validator("allowed_batch_sizes")
     @classmethod
@@ -137,17 +160,6 @@ class Model(Section):
         if sizes and most and (sizes != sorted(set(sizes)) or sizes[-1] != most):
             raise ValueError(f"{sizes} does not rise to max_batch, which is {most}; write such as {[1, most]}")
         return sizes
-
-
-class TensorFlow(Section):
-    allow_growth: bool = key(True, "Whether GPU memory is taken as it is needed, not all of it at the start.")
-    per_process_gpu_memory_fraction: Fraction | None = key("unlimited", "The most GPU memory of a worker, such as 0.5.")
-    allow_soft_placement: bool = key(True, "Whether operations without a GPU kernel may run on the CPU.")
-    log_device_placement: bool = key(False, "Whether workers log on which device each operation runs.")
-    intra_op_parallelism_threads: Threads | None = key("auto", "Threads within one operation.")
-    inter_op_parallelism_threads: Threads | None = key("auto", "Operations that run at the same time.")
-    device_count: dict[str, Count] = key({}, "How many devices of a kind are used at most, such as { CPU = 1 }.")
-    op_libraries: list[Existing] = key([], 'Files of custom operations, such as ["ops.so"].')
 
 
 class Queue(Section):
@@ -159,6 +171,7 @@ class Queue(Section):
 
 class Health(Section):
     hung_after: Duration | None = key("auto", 'How long a batch may run; "auto": 60 s, or its longest time-out.')
+    memory_timeout: Duration = key("60s", "How long a worker may wait for the memory of those before it.")
     import_timeout: Duration = key("300s", "How long a worker may take to import TensorFlow.")
     load_timeout: Duration = key("600s", "How long a worker may take to load one model.")
     warmup_timeout: Duration = key("900s", "How long a worker may take to run one model for the first time.")
@@ -175,6 +188,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     pool: Pool = Pool()
+    device: list[Device] = key([], "What differs between devices.")
     model: list[Model] = key([DEMO], "The models to serve: without any, the demo.", min_length=1)
     tensorflow: TensorFlow = TensorFlow()
     queue: Queue = Queue()

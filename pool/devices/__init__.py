@@ -2,33 +2,31 @@
 
 `[pool] devices`, the environment and what NVML says come in; slots, argument lists and environments go out. Numbers
 count the GPUs that the pool may use: in PCI order, or in the order of CUDA_VISIBLE_DEVICES. The pool's process never
-calls NVML, since a driver may hang in any call: a child asks it, and is given up after a minute.
+calls NVML, since a driver may hang in any call: a `Monitor` does.
 """
 
-import json
 import logging
 import os
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from glob import glob
 from itertools import count
 from typing import Any
 
+from pool.devices.monitor import READ_S, Gpu, Monitor
 from pool.errors import InvalidConfig
 
 CPU_SLOTS = 2  # one may die, and the other serves
-NVML_S = 60.0  # without the persistence daemon, a driver first wakes each GPU
 SIGNS = ("/dev/nvidia*", "/proc/driver/nvidia")
 MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")  # of systemd: a worker with these would speak for the pool
+ROOM_SHARE, ROOM_BYTES = 0.1, 512 << 20  # beyond what the old worker holds: a context, and what a load takes
+FRACTION = "per_process_gpu_memory_fraction"
 BUDGETS = ("OMP_NUM", "MKL_NUM", "OPENBLAS_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP")
 
 log = logging.getLogger("pool.devices")
 
 Entry = int | str | Sequence[int | str]
-Gpu = Mapping[str, Any]  # as `pool.devices.nvml` describes it
+Options = Mapping[str, Any]  # of [tensorflow], by name
 
 
 @dataclass(frozen=True)
@@ -39,34 +37,50 @@ class Device:
     uuids: tuple[str, ...] = ()
     indices: tuple[int, ...] = ()  # as the configuration counts them
     name: str = "CPU"
-    memory_bytes: int = 0  # of all its GPUs; 0 where NVML does not tell
+    memory_bytes: int = 0  # that its worker's models may take, of all its GPUs; 0 where that is not known
     label: str = "cpu"
+    workers: int = 1  # that share the device, each in a slot of its own
+    tensorflow: Options = field(default_factory=dict, hash=False)  # over the options of [tensorflow]
 
     def has(self, name: int | str) -> bool:
         return name in (self.kind, *self.indices) or any(uuid.startswith(str(name)) for uuid in self.uuids)
 
 
-def slots(wanted: Sequence[Entry] | None, environ: Mapping[str, str]) -> list[Device]:
+def slots(
+    wanted: Sequence[Entry] | None,
+    environ: Mapping[str, str],
+    monitor: Monitor,
+    workers: int = 1,
+    sections: Sequence[Mapping[str, Any]] = (),
+) -> list[Device]:
     """The devices in the order of their slots; `wanted` None: "auto". May take a minute.
 
-    A machine with GPUs never gets CPU workers in silence: `InvalidConfig` where a GPU is named and not there, and where
-    there are signs of a GPU that NVML does not list.
+    `workers`: the slots of each device. `sections`: each [[device]]. A machine with GPUs never gets CPU workers in
+    silence: `InvalidConfig` where a GPU is named and not there, and where there are signs of one that is not listed.
     """
     variable = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None and variable is not None and not variable.strip()[:1].isalnum():  # "", "-1": none is meant
         wanted = ["cpu"] * CPU_SLOTS
-    gpus = [] if wanted and all(entry == "cpu" for entry in wanted) else _usable(variable, environ, wanted is None)
+    gpus = [] if wanted and all(entry == "cpu" for entry in wanted) else _usable(environ, wanted is None, monitor)
     if wanted is None:
-        wanted = list(range(len(gpus))) or ["cpu"] * CPU_SLOTS
+        wanted = [each["uuid"] for gpu in gpus for each in _parts(gpu)] or ["cpu"] * CPU_SLOTS
     cpus = count()
-    devices = [Device("cpu", label=f"cpu:{next(cpus)}") if entry == "cpu" else _device(entry, gpus) for entry in wanted]
-    uuids = [uuid for device in devices for uuid in device.uuids]
+    devices = [
+        Device("cpu", label=f"cpu:{next(cpus)}", workers=workers) if entry == "cpu" else _device(entry, gpus, workers)
+        for entry in wanted
+        for _ in range(workers)
+    ]
+    uuids = [uuid for device in devices[::workers] for uuid in device.uuids]
     if twice := {uuid for uuid in uuids if uuids.count(uuid) > 1}:
         raise InvalidConfig(f"pool.devices: {', '.join(sorted(twice))} is in the list twice; write each GPU once")
+    for section in sections:
+        for number in named([section["device"]], devices, "device.device"):
+            nbytes = section["memory"] // workers if section["memory"] else devices[number].memory_bytes
+            devices[number] = replace(devices[number], memory_bytes=nbytes, tensorflow=section["tensorflow"])
     return devices
 
 
-def named(wanted: Sequence[Entry] | None, devices: Sequence[Device]) -> list[int]:
+def named(wanted: Sequence[Entry] | None, devices: Sequence[Device], where: str = "model.devices") -> list[int]:
     """The slots that the `devices` of a model name; None: all. Raises `InvalidConfig` for an entry without a slot."""
     found: set[int] = set() if wanted else set(range(len(devices)))
     for entry in wanted or ():
@@ -74,56 +88,90 @@ def named(wanted: Sequence[Entry] | None, devices: Sequence[Device]) -> list[int
         these = {slot for slot, device in enumerate(devices) if all(device.has(name) for name in names)}
         if not these:
             there = ", ".join(device.label for device in devices)
-            raise InvalidConfig(f"model.devices: {entry!r} has no slot in the pool; there are {there}")
+            raise InvalidConfig(f"{where}: {entry!r} has no slot in the pool; there are {there}")
         found |= these
     return sorted(found)
 
 
-def _usable(variable: str | None, environ: Mapping[str, str], is_auto: bool) -> list[Gpu]:
+def merged(base: Options, device: Device, demands: Mapping[str, Options]) -> dict[str, Any]:
+    """The options of a worker's process: [tensorflow], then the device's, then what its models demand, by their names.
+
+    Workers that share a device share its memory. Raises `InvalidConfig` where two models demand different values.
+    """
+    options, demanded = {**base, **device.tensorflow}, dict[str, str]()
+    for model, wanted in demands.items():
+        for option, value in wanted.items():
+            other = demanded.setdefault(option, model)
+            if demands[other][option] != value:
+                values = f"{other} demands {demands[other][option]!r} and {model} {value!r}"
+                why = "GPUOptions belong to the process, so give the models the same value or different devices"
+                raise InvalidConfig(f"tensorflow.{option}: {values}; {why}")
+            options[option] = value
+    if device.workers > 1:
+        options[FRACTION] = (options[FRACTION] or 1.0) / device.workers
+    return options
+
+
+def _usable(environ: Mapping[str, str], is_auto: bool, monitor: Monitor) -> list[Gpu]:
     """Those that CUDA_VISIBLE_DEVICES names, in its order; without it all."""
-    listed, trouble = _listed(environ)
+    (listed, trouble), variable = monitor.start(environ), environ.get("CUDA_VISIBLE_DEVICES")
     if not listed and (variable or not is_auto or any(map(glob, SIGNS))):
         raise InvalidConfig(f'pool.devices: {trouble}; to use none, write ["cpu", "cpu"]')
     if listed and trouble:
         log.warning("%s", trouble)
-    if variable is None or not listed:
+    if variable is None:
         return listed
-    entries = map(str.strip, variable.split(","))
-    return [_gpu(int(one) if one.isdecimal() else one, listed, "CUDA_VISIBLE_DEVICES") for one in entries]
+    visible: list[Gpu] = []
+    for entry in map(str.strip, variable.split(",")):
+        found = _found(int(entry) if entry.isdecimal() else entry, listed)
+        if len(found) != 1 or found[0] in visible:  # CUDA's own rule
+            log.warning("CUDA_VISIBLE_DEVICES=%s: %r is not one GPU, or one for the second time", variable, entry)
+            return [] if len(found) == 1 else visible
+        visible += found
+    return visible
 
 
-def _listed(environ: Mapping[str, str]) -> tuple[list[Gpu], str]:
-    """All GPUs, and what went wrong."""
-    nowhere, argv = subprocess.DEVNULL, [sys.executable, "-P", "-m", "pool.devices.nvml"]
-    child = subprocess.Popen(argv, env=dict(environ), stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere)
-    try:
-        said = child.communicate(timeout=NVML_S)[0]
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.stdout.close()  # type: ignore[union-attr]
-        threading.Thread(target=child.wait, daemon=True).start()  # the driver may hold its end up for ever
-        return [], f"NVML did not answer within {NVML_S:g} s: the driver hangs, as `nvidia-smi` may show"
-    gpus, trouble = json.loads(said or '[[], ""]')
-    return gpus, trouble or ("" if gpus else f"NVML lists no GPU (status {child.returncode})")
+def _parts(gpu: Gpu) -> Sequence[Gpu]:
+    """What CUDA uses of it: of a GPU in MIG mode its instances."""
+    return [gpu] if gpu.get("instances") is None else gpu["instances"]
 
 
-def _gpu(one: int | str, gpus: Sequence[Gpu], where: str) -> Gpu:
-    """By its number, or by the beginning of its uuid. Raises `InvalidConfig` where that names none, or several."""
-    if isinstance(one, str) and one.startswith("MIG-"):  # believed: the worker looks whether TensorFlow sees it
-        return {"uuid": one, "name": "MIG instance", "memory_bytes": 0}
-    found = gpus[one:][:1] if isinstance(one, int) else [gpu for gpu in gpus if one and gpu["uuid"].startswith(one)]
-    if len(found) != 1:
-        there = "; ".join(f"{gpu['uuid']} ({gpu['name']})" for gpu in gpus) or "none"
-        raise InvalidConfig(f"{where}: {one!r} is {'several GPUs' if found else 'not there'}; there are {there}")
-    return found[0]
+def _found(one: int | str, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """By its number, or by its uuid or the beginning of it."""
+    if isinstance(one, int):
+        return gpus[one : one + 1]
+    every = [*gpus, *(each for gpu in gpus for each in gpu.get("instances") or ())]
+    return [gpu for gpu in every if gpu["uuid"] == one] or [gpu for gpu in every if one and gpu["uuid"].startswith(one)]
 
 
-def _device(entry: Entry, gpus: Sequence[Gpu]) -> Device:
-    group = [_gpu(one, gpus, "pool.devices") for one in ([entry] if isinstance(entry, int | str) else entry)]
+def _device(entry: Entry, gpus: Sequence[Gpu], workers: int) -> Device:
+    """Raises `InvalidConfig` where the entry names no GPU, or several, or one in MIG mode."""
+    group: list[Gpu] = []
+    for one in [entry] if isinstance(entry, int | str) else entry:
+        found = _found(one, gpus)
+        there = "; ".join(f"{each['uuid']} ({each['name']})" for gpu in gpus for each in _parts(gpu)) or "none"
+        if len(found) != 1 or found[0] not in _parts(found[0]):
+            why = "several GPUs" if len(found) > 1 else "in MIG mode" if found else "not there"
+            raise InvalidConfig(f"pool.devices: {one!r} is {why}; there are {there}")
+        group += found
     uuids = tuple(gpu["uuid"] for gpu in group)
     indices = tuple(gpus.index(gpu) for gpu in group if gpu in gpus)
     label = f"gpu:{'+'.join(map(str, indices))} ({', '.join(f'{uuid[:12]}…' for uuid in uuids)})"
-    return Device("gpu", uuids, indices, group[0]["name"], sum(gpu["memory_bytes"] for gpu in group), label)
+    nbytes = sum(gpu["memory_bytes"] for gpu in group) // workers
+    return Device("gpu", uuids, indices, group[0]["name"], nbytes, label, workers)
+
+
+def fits_beside(monitor: Monitor, device: Device, old_pid: int) -> bool:
+    """Whether a replacement may start while the old worker still runs. What is not known does not fit; a CPU does."""
+    for uuid in device.uuids:
+        level = monitor.gpus.get(uuid)
+        held = level.pids.get(old_pid) if level else None
+        if level is None or held is None or level.used_bytes is None or level.total_bytes is None:
+            return False
+        hangs = monitor.heard_at - level.heard_at > 3 * READ_S  # but others answer
+        if hangs or level.total_bytes - level.used_bytes < held + max(ROOM_SHARE * held, ROOM_BYTES):
+            return False
+    return True
 
 
 def cpu_share(devices: Sequence[Device]) -> int:

@@ -19,7 +19,8 @@ from pool.config import Config
 from pool.core.jobs import Worker as CoreWorker
 from pool.core.scheduler import Scheduler
 from pool.core.slots import Slot, SlotState
-from pool.devices import Device, cpu_share, environment
+from pool.devices import Device, cpu_share, environment, merged
+from pool.devices.monitor import Monitor
 from pool.serve.worker import Seat, Worker, exit_text
 from pool.wire import RELEASE, WIRE
 from pool.wire.exits import FINAL
@@ -47,10 +48,12 @@ class Fleet:
         state: Path,
         sources: EpollSelector,
         peers: dict[bytes, Any],
+        monitor: Monitor,
     ) -> None:
         """`sources`: what the loop reads, each with what it calls. `peers`: by token and by route."""
         self._config, self._scheduler, self._address, self._state = config, scheduler, address, state
-        self._sources, self._peers = sources, peers
+        self._sources, self._peers, self.monitor = sources, peers, monitor
+        self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
         bounds = config.restart.intensity, config.restart.period
         self.seats = [Seat(Slot(number, *bounds), device, models) for number, (device, models) in enumerate(seats)]
         self.models: dict[str, dict[str, Any]] = {
@@ -147,7 +150,9 @@ class Fleet:
     def start(self, seat: Seat, now: float) -> None:
         slot, device = seat.slot, seat.device
         slot.start(now, self._config.health.import_timeout)
-        tensorflow = self._config.tensorflow.model_dump()
+        models = [each for each in self._config.model if each.name in seat.models]
+        demands = {each.name: each.tensorflow.model_dump(exclude_unset=True) for each in models}
+        tensorflow = merged(self._config.tensorflow.model_dump(), device, demands)
         try:
             worker = seat.worker = Worker(seat, environment(device, os.environ, tensorflow, self._share), now)
         except OSError as error:
@@ -160,10 +165,21 @@ class Fleet:
         shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
         welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self._address}
         welcome |= {"slot": slot.number, "device": shown, "lanes": self._config.pool.lanes, "tensorflow": tensorflow}
+        welcome |= {"former": self._former(seat)}
         self.tell(worker, welcome | {"state": str(self._state), "models": len(seat.models)})
-        for each in self._config.model:
-            if each.name in seat.models:
-                self.tell(worker, {"model": each.model_dump()})
+        for each in models:
+            self.tell(worker, {"model": each.model_dump()})
+
+    def _former(self, seat: Seat) -> dict[str, Any]:
+        """The workers whose memory must be free first: those that NVML has listed, else the level before them."""
+        uuids, gpus = seat.device.uuids, self.monitor.gpus
+        for uuid in uuids:
+            if uuid in gpus and (used := gpus[uuid].used_bytes) is not None:
+                self._levels.setdefault(uuid, used)
+        pids = [pid for pid in seat.former if pid in self.monitor.seen_pids]
+        # Where several workers share a device, the level is theirs, too.
+        has_level = seat.former and seat.device.workers == 1 and all(uuid in self._levels for uuid in uuids)
+        return {"pids": pids, "level": {uuid: self._levels[uuid] for uuid in uuids} if has_level else None}
 
     def tell(self, worker: Worker, message: dict[str, Any], descriptor: int = -1) -> None:
         """A worker reads its link all the time, so one whose link is full hangs."""
@@ -195,6 +211,17 @@ class Fleet:
         match message:
             case {"beat": True}:
                 pass
+            case {"phase": "memory", "waits": str(what)} if seat.device.uuids:
+                if slot.state in COMING and worker.phase == "import":
+                    slot.step(SlotState.LOADING, now, budgets.memory_timeout)
+                    self.next_look = now
+                worker.phase = f"memory: waits for {what:.500}"
+            case {"phase": "import"}:
+                worker.phase = "import"
+                seat.former.clear()
+                if slot.state in COMING:
+                    slot.step(SlotState.LOADING, now, budgets.import_timeout)
+                    self.next_look = now
             case {"phase": "load" | "warm-up" as phase, "model": str(model)}:
                 worker.phase = f"{phase} of {model}"
                 if slot.state in COMING:
@@ -270,6 +297,7 @@ class Fleet:
         self._forget(worker.link.fileno())  # a child of it may hold the other end open
         self._forget(worker.output)
         seat.worker = None
+        seat.former.add(worker.pid)
         for key in (worker.token, *worker.routes):
             self._peers.pop(key, None)
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))

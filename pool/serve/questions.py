@@ -101,6 +101,8 @@ class Questions:
     def _slot(self, seat: Seat, now: float) -> dict[str, Any]:
         slot, worker = seat.slot, seat.worker
         doing = worker.phase if worker is not None else ""
+        levels = self._fleet.monitor.gpus
+        facts = ("used_bytes", "total_bytes", "utilization", "temperature")
         if worker is not None and worker.core is not None:
             batches = worker.core.running.values()
             runs = [f"{len(each.jobs)} of {each.model.name} for {now - each.began:.1f} s" for each in batches]
@@ -109,6 +111,10 @@ class Questions:
             "slot": slot.number,
             "device": seat.device.label,
             "uuids": seat.device.uuids,
+            "gpus": [
+                {"uuid": uuid} | {name: getattr(levels.get(uuid), name, None) for name in facts}
+                for uuid in seat.device.uuids
+            ],
             "pid": worker.pid if worker is not None else None,
             "state": slot.state.name,
             "for_s": now - slot.since,

@@ -22,6 +22,7 @@ from pool.core.jobs import Batch, Call, Job, ModelPolicy
 from pool.core.scheduler import Policy, Scheduler
 from pool.core.slots import SlotState
 from pool.devices import Device
+from pool.devices.monitor import Monitor
 from pool.log import Log
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
@@ -76,9 +77,11 @@ class Service:
         state: Path,
         kept: Log,
         notifier: Notifier,
+        monitor: Monitor,
     ) -> None:
         self.endpoint = f"ipc://{path}"
         self.is_stopping = False
+        self.monitor = monitor
         self.sources = EpollSelector()
         """What is read seldom, each with what is called then."""
         self._config, self._notifier = config, notifier
@@ -102,7 +105,7 @@ class Service:
                 model.name,
                 ModelPolicy(model.weight, model.max_batch, model.batch_wait or 0.0, model.stateful is True),
             )
-        self.fleet = Fleet(config, seats, self.scheduler, self.endpoint, state, self.sources, self._peers)
+        self.fleet = Fleet(config, seats, self.scheduler, self.endpoint, state, self.sources, self._peers, monitor)
         self._questions = Questions(config, self.endpoint, self.scheduler, self.fleet, self._clients, kept)
         self._quarantine = state / "quarantine"
         self.sources.register(self._entrance, EVENT_READ, self._client_comes)
@@ -147,6 +150,7 @@ class Service:
         if now >= self.fleet.next_look:
             self.fleet.look(now)
         if self._questions.count(now):
+            self.monitor.read(now)
             self._ask_again(now)
         if self._unread:
             self._retry(now)
@@ -484,6 +488,7 @@ class Service:
     def close(self) -> None:
         """REQUIRES that the workers have ended, or that the pool must end at once: then they are killed."""
         self.fleet.kill_all()
+        self.monitor.close()
         if self._outbox:
             self._send(time.monotonic())
         for client in [*self._clients]:

@@ -9,12 +9,11 @@ from pathlib import Path
 from selectors import EVENT_READ
 
 from pool.config import Config
-from pool.devices import slots
+from pool.devices import merged, named, slots
+from pool.devices.monitor import Monitor
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import setup
-from pool.plan.footprints import NAME, Footprints, demands
-from pool.plan.placement import place
 from pool.serve.service import Service
 from pool.systemd import Notifier
 
@@ -31,16 +30,24 @@ def run(config: Config, embedded: int | None = None) -> int:
     endpoint = config.pool.endpoint or own(os.environ, os.getuid())
     path = ipc_path(endpoint)
     raise_descriptors()
-    devices = slots(config.pool.devices, os.environ)
-    plan = place(*demands(config.model, devices, Footprints(state_folder(config) / NAME)), {})
-    seats = [(device, plan[slot]) for slot, device in enumerate(devices) if plan[slot]]
+    monitor, sections = Monitor(), [each.model_dump() for each in config.device]
+    devices = slots(config.pool.devices, os.environ, monitor, config.pool.workers_per_device, sections)
+    models = {each.name: named(each.devices, devices) for each in config.model}
+    seats = [
+        (device, served)
+        for number, device in enumerate(devices)
+        if (served := [name for name, where in models.items() if number in where])
+    ]
+    for device, served in seats:
+        demands = {each.name: each.tensorflow.model_dump(exclude_unset=True) for each in config.model}
+        merged(config.tensorflow.model_dump(), device, {name: demands[name] for name in served})
     prepare_folder(path, config.pool.group)
     hold(path)
     kept = setup(os.environ)
     sockets = (path, path.with_name(f"{path.name}.link"))
     try:
         notifier = Notifier(os.environ, os.getpid())
-        service = Service(config, seats, path, state_folder(config), kept, notifier)
+        service = Service(config, seats, path, state_folder(config), kept, notifier, monitor)
         if config.pool.group:
             admit(config.pool.group, *sockets)
         try:

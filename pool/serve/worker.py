@@ -36,6 +36,8 @@ class Seat:
     """That its workers have answered."""
     failed: dict[str, str] = field(default_factory=dict)
     """By model, why it could not be loaded here."""
+    former: set[int] = field(default_factory=set)
+    """Pids of its workers that have ended, until another one has found their memory free."""
 
 
 class Worker:

@@ -101,6 +101,7 @@ def test_the_example_names_every_key_at_its_default(tmp_path: Path) -> None:
     assert demo == load(None).model_dump()
     assert Path(example["model"][0].pop("path")).samefile(ROOT / "workers" / "demo" / "digits")
     del demo["model"][0]["path"]  # of the installed package
+    assert (example.pop("device"), demo.pop("device")) == ([{"device": 0, "memory": None, "tensorflow": {}}], [])
     assert example == demo
     assert Path(load(None).model[0].path, "saved_model.pb").is_file()  # the demo, which is served without a model
 
