@@ -63,7 +63,8 @@ def slots(
         wanted = ["cpu"] * CPU_SLOTS
     gpus = [] if wanted and all(entry == "cpu" for entry in wanted) else _usable(environ, wanted is None, monitor)
     if wanted is None:
-        wanted = [each["uuid"] for gpu in gpus for each in _parts(gpu)] or ["cpu"] * CPU_SLOTS
+        usable = [each for gpu in gpus for each in _parts(gpu)] or gpus
+        wanted = [gpu["uuid"] for gpu in usable] or ["cpu"] * CPU_SLOTS
     cpus = count()
     devices = [
         Device("cpu", label=f"cpu:{next(cpus)}", workers=workers) if entry == "cpu" else _device(entry, gpus, workers)

@@ -103,11 +103,9 @@ class Monitor:
             threading.Thread(target=child.wait, daemon=True).start()  # the driver may hold its end up for ever
 
     def _spawn(self, now: float) -> None:
-        self.heard_at, pipe, nowhere = now, subprocess.PIPE, subprocess.DEVNULL
-        argv = [*ARGV, str(READ_S), *self._uuids]
-        self._child = subprocess.Popen(
-            argv, env=self._environ, stdin=pipe, stdout=pipe, stderr=nowhere, process_group=0
-        )
+        self.heard_at, argv = now, [*ARGV, str(READ_S), *self._uuids]
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._child = subprocess.Popen(argv, env=self._environ, process_group=0, **streams)
         self._output = self._child.stdout.fileno()  # type: ignore[union-attr]
         os.set_blocking(self._output, False)
 
@@ -127,6 +125,7 @@ class Monitor:
                     self._listed, self._uuids = self._listed or (gpus, trouble), self._uuids or [*self.gpus]
                 case dict(said):
                     self.gpus |= {uuid: self._level(uuid, now, **facts) for uuid, facts in said.items()}
+                    self._pause_s = FIRST_PAUSE_S
                 case _:
                     raise ValueError(f"cannot be asked: {line!r:.80}")
             self.heard_at = now

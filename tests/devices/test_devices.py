@@ -1,12 +1,15 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pool.devices import Device, cpu_share, environment, named, slots
+from pool.devices import Device, cpu_share, environment, fits_beside, merged, named, slots
+from pool.devices.monitor import Level, Monitor
 from pool.errors import InvalidConfig
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +20,9 @@ GPUS = [
     {"uuid": T4, "bus": "0000:1A:00.0", "memory": 16 << 30},
     {"uuid": "GPU-b1000000-0000", "bus": "00000000:B1:00.0"},
 ]
+PARTS = [{"uuid": "MIG-1"}, None, {"uuid": "MIG-2", "name": "A100 3g.20gb", "memory": 20 << 30}]
+SPLIT = [GPUS[0] | {"instances": PARTS}, GPUS[1]]
+SECTION = {"memory": None, "tensorflow": {}}
 TENSORFLOW = {"log_device_placement": False}
 
 Slots = Callable[..., list[Device]]
@@ -24,15 +30,26 @@ Slots = Callable[..., list[Device]]
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slots:
-    """`slots` with a fake NVML: `found(wanted, visible, gpus)`."""
+    """`slots` with a fake NVML: `found(wanted, visible, gpus, more=(workers, sections))`."""
     monkeypatch.setattr("pool.devices.SIGNS", ())
 
-    def ask(wanted: Sequence[Any] | None, visible: str | None = None, gpus: Any = GPUS, **state: Any) -> list[Device]:
+    def ask(
+        wanted: Sequence[Any] | None, visible: str | None = None, gpus: Any = GPUS, more: Any = (), **state: Any
+    ) -> list[Device]:
         (tmp_path / "state").write_text(json.dumps({"gpus": gpus, **state}))
         environ = {"PYTHONPATH": f"{ROOT}:{FAKE}", "FAKE_NVML_STATE": f"{tmp_path}/state"}
-        return slots(wanted, environ | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}))
+        with closing(Monitor()) as monitor:
+            return slots(
+                wanted, environ | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}), monitor, *more
+            )
 
     return ask
+
+
+def bare(wanted: Sequence[Any] | None, **environ: str) -> list[Device]:
+    """Without NVML's module."""
+    with closing(Monitor()) as monitor:
+        return slots(wanted, {"PYTHONPATH": str(ROOT), **environ}, monitor)
 
 
 def labels(devices: Sequence[Device]) -> list[str]:
@@ -52,8 +69,9 @@ def test_auto_is_each_gpu_in_pci_order(found: Slots) -> None:
         ([1, 0], None, ["gpu:1 (GPU-88000000…)", "gpu:0 (GPU-1a000000…)"]),
         ([[0, A100], 2, "cpu"], None, ["gpu:0+1 (GPU-1a000000…, GPU-88000000…)", "gpu:2 (GPU-b1000000…)", "cpu:0"]),
         (None, "2, GPU-1a", ["gpu:0 (GPU-b1000000…)", "gpu:1 (GPU-1a000000…)"]),
-        (None, "", ["cpu:0", "cpu:1"]),
-        (["MIG-1", 0], None, ["gpu: (MIG-1…)", "gpu:0 (GPU-1a000000…)"]),
+        # CUDA's own rules: what names nothing ends the list, and a GPU that is named twice is none.
+        *((None, none, ["cpu:0", "cpu:1"]) for none in ("", "-1", "NoDevFiles", "7", "GPU-", "0,GPU-1a", "1,0,1")),
+        *((None, one, ["gpu:0 (GPU-88000000…)"]) for one in ("1,-1,0", "1,7,0", "1,,0", "1,GPU-,0", "GPU-8,1x")),
     ],
 )
 def test_gpus_are_named_in_several_ways(
@@ -70,10 +88,24 @@ def test_gpus_are_named_in_several_ways(
         ([["cpu"]], None, {}, "'cpu' is not there"),
         ([0, T4], None, {}, f"{T4} is in the list twice"),
         ([A100], "0", {}, rf"'{A100}' is not there; there are {T4} \(NVIDIA T4\)$"),
-        (None, "1,7", {}, "CUDA_VISIBLE_DEVICES: 7 is not there"),
-        (None, "0,0", {}, f"{T4} is in the list twice"),
+        ([0], "", {}, "0 is not there; there are none"),
+        ([0], "1,1", {}, "0 is not there; there are none"),
+        (
+            [1],
+            None,
+            {"gpus": SPLIT},
+            r"1 is in MIG mode; there are GPU-1a.*; MIG-1 \(NVIDIA T4\); MIG-2 \(A100 3g.20gb\)",
+        ),
+        (["MIG-3"], None, {"gpus": SPLIT}, "'MIG-3' is not there"),
+        (["MIG-"], None, {"gpus": SPLIT}, "'MIG-' is several GPUs"),
+        (
+            [0],
+            None,
+            {"more": (1, [SECTION | {"device": 1}])},
+            "device.device: 1 has no slot in the pool; there are gpu:0",
+        ),
         (None, "0", {"fails": "Driver Not Loaded"}, "NVML does not list the GPUs: Driver Not Loaded"),
-        ([0], None, {"gpus": [{"uuid": T4, "lost": 1}]}, "the driver's GPU 0 does not answer: GPU is lost"),
+        ([0], None, {"gpus": [{"uuid": T4, "lost": 15}]}, "the driver's GPU 0 does not answer: GPU is lost"),
     ],
 )
 def test_a_gpu_that_is_named_and_not_there_is_never_replaced_by_a_cpu(
@@ -84,27 +116,26 @@ def test_a_gpu_that_is_named_and_not_there_is_never_replaced_by_a_cpu(
 
 
 def test_one_gpu_that_fell_off_its_bus_does_not_hide_the_others(found: Slots, caplog: pytest.LogCaptureFixture) -> None:
-    assert labels(found(None, None, [GPUS[0] | {"lost": 1}, GPUS[1]])) == ["gpu:0 (GPU-1a000000…)"]
+    assert labels(found(None, None, [GPUS[0] | {"lost": 15}, GPUS[1]])) == ["gpu:0 (GPU-1a000000…)"]
     assert "the driver's GPU 0 does not answer" in caplog.text
 
 
 def test_without_the_module_or_a_driver_auto_is_two_cpu_workers_unless_there_are_signs_of_a_gpu(
     found: Slots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bare = {"PYTHONPATH": str(ROOT)}
     assert labels(found(None, fails="Driver Not Loaded")) == ["cpu:0", "cpu:1"]
-    assert labels(slots(None, bare)) == ["cpu:0", "cpu:1"]
+    assert labels(bare(None)) == ["cpu:0", "cpu:1"]
     with pytest.raises(InvalidConfig, match=r"run pip install nvidia-ml-py; to use none, write \[\"cpu\", \"cpu\"\]"):
-        slots(None, bare | {"CUDA_VISIBLE_DEVICES": "0"})
+        bare(None, CUDA_VISIBLE_DEVICES="0")
     monkeypatch.setattr("pool.devices.SIGNS", (f"{tmp_path}/nvidia[0-9]*",))
     (tmp_path / "nvidia0").touch()
     with pytest.raises(InvalidConfig, match="run pip install nvidia-ml-py"):
-        slots(None, bare)
-    assert labels(slots(["cpu"], bare)) == ["cpu:0"]
+        bare(None)
+    assert labels(bare(["cpu"])) == ["cpu:0"]
 
 
 def test_a_driver_that_hangs_is_given_up(found: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pool.devices.NVML_S", 0.5)
+    monkeypatch.setattr("pool.devices.monitor.NVML_S", 0.5)
     with pytest.raises(InvalidConfig, match=r"NVML did not answer within 0\.5 s: the driver hangs"):
         found([0], hangs=True)
 
@@ -117,6 +148,59 @@ def test_a_model_names_slots(found: Slots) -> None:
     for missing in (3, [0, 2], "GPU-77"):
         with pytest.raises(InvalidConfig, match=r"has no slot in the pool; there are gpu:0\+1 .*, cpu:0, cpu:1"):
             named([2, missing], devices)
+
+
+def test_a_gpu_in_mig_mode_is_used_by_its_instances_only(found: Slots) -> None:
+    first, second, third = found(None, gpus=SPLIT)
+    assert [first.uuids, second.uuids, third.uuids] == [(T4,), ("MIG-1",), ("MIG-2",)]
+    assert (third.name, third.memory_bytes, third.label) == ("A100 3g.20gb", 20 << 30, "gpu: (MIG-2…)")
+    assert labels(found(["MIG-2", 0], gpus=SPLIT)) == ["gpu: (MIG-2…)", "gpu:0 (GPU-1a000000…)"]
+    assert labels(found(None, "MIG-2,0", gpus=SPLIT)) == ["gpu:0 (MIG-2…)", "gpu:1 (GPU-1a000000…)"]
+    with pytest.raises(InvalidConfig, match="MIG"):  # the only GPU has no instances yet
+        found(None, gpus=[SPLIT[0] | {"instances": [None]}])
+
+
+def test_workers_of_a_device_share_its_memory(found: Slots) -> None:
+    sections = [{"device": 1, "memory": 8 << 30, "tensorflow": {"allow_growth": False}}]
+    devices = found([[0, 1], 2, "cpu"], more=(2, [*sections, SECTION | {"device": "cpu", "memory": 2 << 30}]))
+    assert [each.label[:7] for each in devices] == ["gpu:0+1", "gpu:0+1", "gpu:2 (", "gpu:2 (", "cpu:0", "cpu:1"]
+    assert [each.memory_bytes >> 30 for each in devices] == [4, 4, 0, 0, 1, 1]
+    assert found([0], more=(2,))[1].memory_bytes == 8 << 30
+    assert devices[1].tensorflow == {"allow_growth": False}
+    assert devices[2].tensorflow == {}
+    with pytest.raises(InvalidConfig, match=f"{T4} is in the list twice"):
+        found([0, 0], more=(2,))
+
+
+def test_a_process_has_the_options_of_its_device_and_models() -> None:
+    fraction, base = "per_process_gpu_memory_fraction", {"allow_growth": True, "per_process_gpu_memory_fraction": None}
+    device = Device("gpu", (T4,), tensorflow={fraction: 0.5})
+    assert merged(base, Device("cpu"), {}) == base
+    assert merged(base, device, {"a": {}}) == base | {fraction: 0.5}
+    demands = {"a": {fraction: 0.25}, "b": {"allow_growth": False, fraction: 0.25}}
+    assert merged(base, device, demands) == {"allow_growth": False, fraction: 0.25}
+    assert merged(base, Device("gpu", (T4,), workers=4), {})[fraction] == 0.25
+    assert merged(base, replace(device, workers=2), demands)[fraction] == 0.125
+    with pytest.raises(InvalidConfig, match=f"{fraction}: a demands 0.25 and c 0.5; GPUOptions belong to the process"):
+        merged(base, device, demands | {"c": {fraction: 0.5}})
+
+
+def test_a_replacement_starts_beside_the_old_worker_only_where_nvml_says_that_there_is_room() -> None:
+    monitor, gpu, gib = Monitor(), Device("gpu", (T4,)), 1 << 30
+
+    def fits(total: int | None, used: int | None, held: dict[int, int | None], late_s: float = 0.0) -> bool:
+        monitor.gpus, monitor.heard_at = {T4: Level(used, total, pids=held, heard_at=9.0)}, 9.0 + late_s
+        return fits_beside(monitor, gpu, 77)
+
+    assert fits_beside(monitor, Device("cpu"), 77)
+    assert not fits_beside(monitor, gpu, 77)
+    assert fits(16 * gib, 7 * gib, {77: 6 * gib, 78: gib})
+    assert fits(16 * gib, 9 * gib, {77: 6 * gib, 78: gib}, late_s=2.0)
+    for unknown in ((None, None, {77: gib}), (16 * gib, 7 * gib, {77: None}), (16 * gib, 7 * gib, {78: gib})):
+        assert not fits(*unknown)
+    assert not fits(16 * gib, 9.5 * gib, {77: 6 * gib})  # 10 % more than it holds
+    assert not fits(2 * gib, 1.6 * gib, {77: 1})  # half a GiB at least
+    assert not fits(16 * gib, 7 * gib, {77: gib}, late_s=20.0)  # the others still answer
 
 
 def test_a_workers_environment_shows_its_gpus_alone_by_uuid() -> None:
