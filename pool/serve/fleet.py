@@ -297,7 +297,8 @@ class Fleet:
         self._forget(worker.link.fileno())  # a child of it may hold the other end open
         self._forget(worker.output)
         seat.worker = None
-        seat.former.add(worker.pid)
+        if seat.device.uuids:
+            seat.former.add(worker.pid)
         for key in (worker.token, *worker.routes):
             self._peers.pop(key, None)
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))

@@ -1,4 +1,3 @@
-import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,7 +12,6 @@ from pool.devices.monitor import Level, Monitor
 from pool.errors import InvalidConfig
 
 ROOT = Path(__file__).parents[2]
-FAKE = ROOT / "tests" / "support" / "nvml"
 T4, A100 = "GPU-1a000000-0000", "GPU-88000000-0000"
 GPUS = [
     {"uuid": A100, "name": "NVIDIA A100", "bus": "00000000:88:00.0", "memory": 40 << 30},
@@ -29,19 +27,16 @@ Slots = Callable[..., list[Device]]
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slots:
-    """`slots` with a fake NVML: `found(wanted, visible, gpus, more=(workers, sections))`."""
+def found(told: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Slots:
+    """`slots` with a fake NVML: `found(wanted, visible, gpus, (workers, sections))`."""
     monkeypatch.setattr("pool.devices.SIGNS", ())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def ask(
-        wanted: Sequence[Any] | None, visible: str | None = None, gpus: Any = GPUS, more: Any = (), **state: Any
-    ) -> list[Device]:
-        (tmp_path / "state").write_text(json.dumps({"gpus": gpus, **state}))
-        environ = {"PYTHONPATH": f"{ROOT}:{FAKE}", "FAKE_NVML_STATE": f"{tmp_path}/state"}
+    def ask(wanted: Any, visible: str | None = None, gpus: Any = GPUS, more: Any = (), **state: Any) -> list[Device]:
+        told(*gpus, **state)
         with closing(Monitor()) as monitor:
-            return slots(
-                wanted, environ | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}), monitor, *more
-            )
+            given = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+            return slots(wanted, os.environ | given, monitor, *more)
 
     return ask
 
@@ -188,19 +183,19 @@ def test_a_process_has_the_options_of_its_device_and_models() -> None:
 def test_a_replacement_starts_beside_the_old_worker_only_where_nvml_says_that_there_is_room() -> None:
     monitor, gpu, gib = Monitor(), Device("gpu", (T4,)), 1 << 30
 
-    def fits(total: int | None, used: int | None, held: dict[int, int | None], late_s: float = 0.0) -> bool:
-        monitor.gpus, monitor.heard_at = {T4: Level(used, total, pids=held, heard_at=9.0)}, 9.0 + late_s
+    def fits(total: float | None, used: float | None, held: dict[int, float | None], late_s: float = 0.0) -> bool:
+        numbers = [None if each is None else int(each * gib) for each in (used, total)]
+        pids = {pid: None if each is None else int(each * gib) for pid, each in held.items()}
+        monitor.gpus, monitor.heard_at = {T4: Level(*numbers, pids=pids, heard_at=9.0)}, 9.0 + late_s
         return fits_beside(monitor, gpu, 77)
 
     assert fits_beside(monitor, Device("cpu"), 77)
     assert not fits_beside(monitor, gpu, 77)
-    assert fits(16 * gib, 7 * gib, {77: 6 * gib, 78: gib})
-    assert fits(16 * gib, 9 * gib, {77: 6 * gib, 78: gib}, late_s=2.0)
-    for unknown in ((None, None, {77: gib}), (16 * gib, 7 * gib, {77: None}), (16 * gib, 7 * gib, {78: gib})):
+    assert fits(16, 9, {77: 6, 78: 1}, late_s=2.0)
+    assert not fits(16, 9.5, {77: 6, 78: 1})  # 10 % more than it holds
+    assert not fits(2, 1.6, {77: 0.001})  # half a GiB at least
+    for unknown in ((None, None, {77: 1}), (16, 7, {77: None}), (16, 7, {78: 1}), (16, 7, {77: 1}, 20.0)):
         assert not fits(*unknown)
-    assert not fits(16 * gib, 9.5 * gib, {77: 6 * gib})  # 10 % more than it holds
-    assert not fits(2 * gib, 1.6 * gib, {77: 1})  # half a GiB at least
-    assert not fits(16 * gib, 7 * gib, {77: gib}, late_s=20.0)  # the others still answer
 
 
 def test_a_workers_environment_shows_its_gpus_alone_by_uuid() -> None:

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from pool.devices import monitor as module
 from pool.devices.monitor import Level, Monitor
 from support.pools import are_gone, until
 
-ROOT = Path(__file__).parents[2]
 A, B = "GPU-a", "GPU-b"
 USED = {"uuid": A, "memory": 16 << 30, "used": 3 << 30, "utilization": 71, "temperature": 64}
 
@@ -21,21 +19,8 @@ Told = Callable[..., None]
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
-    """What the fake NVML says from now on."""
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Monitor]:
     monkeypatch.setattr(module, "READ_S", 0.02)
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests/support/nvml")
-    monkeypatch.setenv("FAKE_NVML_STATE", f"{tmp_path}/state")
-
-    def write(*gpus: dict[str, Any]) -> None:
-        (tmp_path / "new").write_text(json.dumps({"gpus": gpus}))
-        os.replace(tmp_path / "new", tmp_path / "state")
-
-    return write
-
-
-@pytest.fixture
-def monitor() -> Iterator[Monitor]:
     made = Monitor()
     yield made
     made.close()
@@ -119,19 +104,11 @@ LIST = json.dumps([[{"uuid": A, "used_bytes": 1, "memory_bytes": 2, "instances":
 FACTS = {"used_bytes": 1, "total_bytes": 2, "utilization": 0, "temperature": 3, "processes": {}, "lost": False}
 
 
-@pytest.mark.parametrize(
-    "junk",
-    [
-        "print('x')",
-        "print('[' * 50000)",
-        "print('9' * 50000)",
-        "print('null')",
-        "while True: print('x' * 60000, end='')",
-        *(f"print({json.dumps({B: FACTS})!r})", f"print({json.dumps({A: []})!r})"),
-        f"print({json.dumps({A: FACTS | {'used_bytes': 'x'}})!r})",
-        f"print({json.dumps({A: FACTS | {'processes': {'x': 1}}})!r})",
-    ],
-)
+JUNK = ["print('x')", "print('[' * 50000)", "print('9' * 50000)", "print('null')", "while True: print('xy', end='')"]
+WRONG = [{B: FACTS}, {A: []}, {A: FACTS | {"used_bytes": "x"}}, {A: FACTS | {"processes": {"x": 1}}}]
+
+
+@pytest.mark.parametrize("junk", [*JUNK, *(f"print({json.dumps(wrong)!r})" for wrong in WRONG)])
 def test_junk_costs_the_process_that_says_it(
     tmp_path: Path, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, junk: str
 ) -> None:
@@ -145,13 +122,3 @@ def test_junk_costs_the_process_that_says_it(
     listed, trouble = Monitor().start({})
     assert not listed
     assert trouble.startswith("NVML ")
-
-
-def test_it_ends_with_its_input(told: Told, tmp_path: Path) -> None:
-    told(USED)
-    made = Monitor()
-    made.start(os.environ)
-    child = pid(made)
-    made._child.stdin.close()
-    until(lambda: are_gone(child), "its end")
-    made.close()

@@ -8,13 +8,13 @@ optional but "uuid". The file is read at each call, so a test may replace it (`o
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 NVML_TEMPERATURE_GPU = 0
-NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT = 3, 6, 2
+INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 2, 3, 6
 
 Handle = str | None  # a uuid
 
@@ -29,27 +29,7 @@ def _state() -> dict[str, Any]:
     return json.loads(Path(os.environ["FAKE_NVML_STATE"]).read_text())
 
 
-def _all() -> Iterator[dict[str, Any]]:
-    for gpu in _state()["gpus"]:
-        yield gpu
-        yield from filter(None, gpu.get("instances", ()))
-
-
-def _gpu(handle: Handle, key: str = "") -> Any:
-    """The GPU, or what it says of itself."""
-    gpu = next((each for each in _all() if each["uuid"] == handle), None)
-    if gpu is None:
-        raise NVMLError(INVALID_ARGUMENT if handle is None else NOT_FOUND)
-    if "hangs" in gpu:
-        time.sleep(60)
-    if "lost" in gpu:
-        raise NVMLError(gpu["lost"])
-    if key and key not in gpu:
-        raise NVMLError(NOT_SUPPORTED)
-    return gpu[key] if key else gpu
-
-
-def nvmlInit() -> None:  # noqa: N802 - NVML's own names, here and below
+def _init() -> None:
     state = _state()
     if "hangs" in state:
         time.sleep(60)
@@ -57,62 +37,44 @@ def nvmlInit() -> None:  # noqa: N802 - NVML's own names, here and below
         raise NVMLError(9, state["fails"])
 
 
-def nvmlShutdown() -> None:  # noqa: N802
-    pass
+def _gpu(handle: Handle, key: str = "uuid", otherwise: Any = None) -> Any:
+    every = [each for gpu in _state()["gpus"] for each in (gpu, *filter(None, gpu.get("instances", ())))]
+    gpu = next((each for each in every if each["uuid"] == handle), None)
+    if gpu is None:
+        raise NVMLError(INVALID_ARGUMENT if handle is None else NOT_FOUND)
+    if "hangs" in gpu:
+        time.sleep(60)
+    if "lost" in gpu:
+        raise NVMLError(gpu["lost"])
+    if key not in gpu and otherwise is None:
+        raise NVMLError(NOT_SUPPORTED)
+    return gpu.get(key, otherwise)
 
 
-def nvmlDeviceGetCount() -> int:  # noqa: N802
-    return len(_state()["gpus"])
-
-
-def nvmlDeviceGetHandleByIndex(index: int) -> Handle:  # noqa: N802
-    return nvmlDeviceGetHandleByUUID(_state()["gpus"][index]["uuid"])
-
-
-def nvmlDeviceGetHandleByUUID(uuid: str) -> Handle:  # noqa: N802
-    return _gpu(uuid)["uuid"]
-
-
-def nvmlDeviceGetPciInfo(handle: Handle) -> SimpleNamespace:  # noqa: N802
-    return SimpleNamespace(busId=_gpu(handle).get("bus", "00000000:1A:00.0"))
-
-
-def nvmlDeviceGetUUID(handle: Handle) -> str:  # noqa: N802
-    return _gpu(handle)["uuid"]
-
-
-def nvmlDeviceGetName(handle: Handle) -> str:  # noqa: N802
-    return _gpu(handle).get("name", "NVIDIA T4")
-
-
-def nvmlDeviceGetMemoryInfo(handle: Handle) -> SimpleNamespace:  # noqa: N802
-    total, used = _gpu(handle, "memory"), _gpu(handle).get("used", 0)
-    return SimpleNamespace(total=total, used=used, free=total - used)
-
-
-def nvmlDeviceGetUtilizationRates(handle: Handle) -> SimpleNamespace:  # noqa: N802
-    return SimpleNamespace(gpu=_gpu(handle, "utilization"), memory=0)
-
-
-def nvmlDeviceGetTemperature(handle: Handle, sensor: int) -> int:  # noqa: N802
-    return _gpu(handle, "temperature")
-
-
-def nvmlDeviceGetComputeRunningProcesses(handle: Handle) -> list[SimpleNamespace]:  # noqa: N802
-    listed = _gpu(handle).get("processes", {})
-    return [SimpleNamespace(pid=int(pid), usedGpuMemory=used) for pid, used in listed.items()]
-
-
-def nvmlDeviceGetMigMode(handle: Handle) -> list[int]:  # noqa: N802
-    return [int("instances" in _gpu(handle))] * 2
-
-
-def nvmlDeviceGetMaxMigDeviceCount(handle: Handle) -> int:  # noqa: N802
-    return len(_gpu(handle, "instances"))
-
-
-def nvmlDeviceGetMigDeviceHandleByIndex(handle: Handle, index: int) -> Handle:  # noqa: N802
+def _instance(handle: Handle, index: int) -> Handle:
     instance = _gpu(handle, "instances")[index]
     if instance is None:
         raise NVMLError(NOT_FOUND)
     return instance["uuid"]
+
+
+_CALLS: Mapping[str, Callable[..., Any]] = {
+    "Init": _init,
+    "Shutdown": lambda: None,
+    "DeviceGetCount": lambda: len(_state()["gpus"]),
+    "DeviceGetHandleByIndex": lambda index: _gpu(_state()["gpus"][index]["uuid"]),
+    "DeviceGetHandleByUUID": _gpu,
+    "DeviceGetPciInfo": lambda handle: SimpleNamespace(busId=_gpu(handle, "bus", "00000000:1A:00.0")),
+    "DeviceGetUUID": _gpu,
+    "DeviceGetName": lambda handle: _gpu(handle, "name", "NVIDIA T4"),
+    "DeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=_gpu(handle, "memory"), used=_gpu(handle, "used", 0)),
+    "DeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=_gpu(handle, "utilization")),
+    "DeviceGetTemperature": lambda handle, sensor: _gpu(handle, "temperature"),
+    "DeviceGetComputeRunningProcesses": lambda handle: [
+        SimpleNamespace(pid=int(pid), usedGpuMemory=used) for pid, used in _gpu(handle, "processes", {}).items()
+    ],
+    "DeviceGetMigMode": lambda handle: [int(bool(_gpu(handle, "instances", ())))] * 2,
+    "DeviceGetMaxMigDeviceCount": lambda handle: len(_gpu(handle, "instances")),
+    "DeviceGetMigDeviceHandleByIndex": _instance,
+}
+globals().update({f"nvml{name}": call for name, call in _CALLS.items()})
