@@ -70,6 +70,13 @@ def _replicas(value: Any) -> Any:
     return value
 
 
+def _device(value: Any, read: Any) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        raise ValueError(f'{value!r:.80} does not fit; write 0, "GPU-uuid", "cpu", or a group such as [0, 1]') from None
+
+
 Text = Annotated[str, AfterValidator(_text)]
 Name = Annotated[Text, AfterValidator(_name)]
 Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
@@ -129,7 +136,9 @@ class Pool(Section):
 
 
 class Device(Section):
-    device: Entry | Group = key(..., "One of [pool] devices, written as there: its slots have what follows.")
+    device: Annotated[Entry | Group, WrapValidator(_device)] = key(
+        ..., "One of [pool] devices, written as there: its slots have what follows."
+    )
     memory: Size | None = key("all", 'How much of its memory the pool may plan with, such as "20GiB".')
     tensorflow: Options = key({}, "Options of [tensorflow] for this device alone, such as { allow_growth = false }.")
 

@@ -110,13 +110,18 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "current").symlink_to("real")
     text = """
-    model = [{name = "m", path = "current", devices = "cpu", batch_wait = "250ms"}]
+    model = [{name = "m", path = "current", devices = "cpu", batch_wait = "250ms", tensorflow.allow_growth = true}]
     pool = {state = "state", devices = "auto"}
     queue = {max_bytes = "1GB", default_timeout = "2m"}
     """
     dump = of(text, tmp_path).model_dump()
     assert json.loads(json.dumps(dump)) == dump
-    model = {"path": f"{tmp_path}/current", "devices": ["cpu"], "batch_wait": 0.25}
+    model = {
+        "path": f"{tmp_path}/current",
+        "devices": ["cpu"],
+        "batch_wait": 0.25,
+        "tensorflow": {"allow_growth": True},
+    }
     assert dump["model"][0] | model == dump["model"][0]
     assert dump["pool"] | {"state": f"{tmp_path}/state", "devices": None, "group": None} == dump["pool"]
     assert dump["queue"] | {"max_bytes": 10**9, "default_timeout": 120.0} == dump["queue"]
@@ -132,6 +137,11 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
         ('model = [{name = "a", path = "/", weight = nan}]', "a finite number"),
         ("model = []", "[[model]]"),
         ('tensorflow.op_libraries = ["no.so"]', "is not there"),
+        ("device = [{device = [-1]}]", "a group such as [0, 1]"),
+        (
+            'model = [{name = "a", path = "/", tensorflow = {allow_growt = true}}]',
+            "tensorflow.allow_growt: is unknown; did",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, line: str, right: str) -> None:
