@@ -37,7 +37,7 @@ def wait_until_free(device: Mapping[str, Any], former: Mapping[str, Any], tell: 
 
 def _left(nvml: ModuleType, uuid: str, former: Mapping[str, Any]) -> list[str]:
     handle, listed = nvml.nvmlDeviceGetHandleByUUID(uuid), []
-    with suppress(nvml.NVMLError):
+    with suppress(Exception):  # a driver that does not tell
         listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     sizes = {each.pid: f"{each.usedGpuMemory / 1e9:.1f} GB" if each.usedGpuMemory else "memory" for each in listed}
     waited_for = [pid for pid in sizes if pid in former["pids"] or is_orphan(pid)]

@@ -66,21 +66,23 @@ def facts(nvml: ModuleType, uuid: str) -> dict[str, Any]:
     def ask(what: Callable[..., Any], *arguments: Any) -> Any:
         nonlocal is_lost
         try:
-            return what(*arguments)
-        except nvml.NVMLError as error:
+            return None if None in arguments else what(*arguments)
+        except Exception as error:  # of an older driver not even an NVMLError
+            value = getattr(error, "value", None)
             # An instance may be one that this NVML does not know; a GPU's uuid was NVML's own word.
-            is_lost |= error.value in GONE or (error.value == NOT_FOUND and uuid.startswith("GPU-"))
+            is_lost |= value in GONE or (value == NOT_FOUND and uuid.startswith("GPU-"))
             return None
 
-    handle = ask(nvml.nvmlDeviceGetHandleByUUID, uuid)  # to ask of None is an error as well
+    handle = ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
     memory, rates = ask(nvml.nvmlDeviceGetMemoryInfo, handle), ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-    processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
     return {
         "used_bytes": memory and int(memory.used),
         "total_bytes": memory and int(memory.total),
         "utilization": rates and int(rates.gpu),
         "temperature": ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-        "processes": {each.pid: each.usedGpuMemory for each in processes},
+        "processes": {
+            one.pid: one.usedGpuMemory for one in ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+        },
         "lost": is_lost,
     }
 
