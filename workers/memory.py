@@ -43,9 +43,8 @@ def _left(nvml: ModuleType, uuid: str, former: Mapping[str, Any]) -> list[str]:
     waited_for = [pid for pid in sizes if pid in former["pids"] or is_orphan(pid)]
     left = [f"{sizes[pid]} of pid {pid} on {uuid}" for pid in waited_for]
     if not former["pids"] and former["level"]:
-        level = former["level"][uuid]
-        more = nvml.nvmlDeviceGetMemoryInfo(handle).used - level
-        if more > max(SLACK_BYTES, SLACK_SHARE * level):
+        more = nvml.nvmlDeviceGetMemoryInfo(handle).used - former["level"][uuid]
+        if more > max(SLACK_BYTES, SLACK_SHARE * former["level"][uuid]):
             left.append(f"{more / 1e9:.1f} GB more than before the first worker on {uuid}")
     return left
 

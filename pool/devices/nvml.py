@@ -75,14 +75,13 @@ def facts(nvml: ModuleType, uuid: str) -> dict[str, Any]:
 
     handle = ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
     memory, rates = ask(nvml.nvmlDeviceGetMemoryInfo, handle), ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+    processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
     return {
         "used_bytes": memory and int(memory.used),
         "total_bytes": memory and int(memory.total),
         "utilization": rates and int(rates.gpu),
         "temperature": ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-        "processes": {
-            one.pid: one.usedGpuMemory for one in ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
-        },
+        "processes": {each.pid: each.usedGpuMemory for each in processes},
         "lost": is_lost,
     }
 
