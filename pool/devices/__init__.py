@@ -76,7 +76,7 @@ def slots(
         raise InvalidConfig(f"pool.devices: {', '.join(sorted(twice))} is in the list twice; write each GPU once")
     for section in sections:
         for number in named([section["device"]], devices, "device.device"):
-            nbytes = section["memory"] // workers if section["memory"] else devices[number].memory_bytes
+            nbytes = min(filter(None, ((section["memory"] or 0) // workers, devices[number].memory_bytes)), default=0)
             devices[number] = replace(devices[number], memory_bytes=nbytes, tensorflow=section["tensorflow"])
     return devices
 

@@ -160,7 +160,7 @@ def test_workers_of_a_device_share_its_memory(found: Slots) -> None:
     devices = found([[0, 1], 2, "cpu"], more=(2, [*sections, SECTION | {"device": "cpu", "memory": 2 << 30}]))
     assert [each.label[:7] for each in devices] == ["gpu:0+1", "gpu:0+1", "gpu:2 (", "gpu:2 (", "cpu:0", "cpu:1"]
     assert [each.memory_bytes >> 30 for each in devices] == [4, 4, 0, 0, 1, 1]
-    assert found([0], more=(2,))[1].memory_bytes == 8 << 30
+    assert found([0], more=(2, [SECTION | {"device": 0, "memory": 99 << 30}]))[1].memory_bytes == 8 << 30
     assert devices[1].tensorflow == {"allow_growth": False}
     assert devices[2].tensorflow == {}
     with pytest.raises(InvalidConfig, match=f"{T4} is in the list twice"):
