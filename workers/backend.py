@@ -5,7 +5,7 @@ same time, so a prepared run must be safe from several threads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,6 +40,19 @@ class RunFailed(Exception):
         self.name = name
 
 
+class Traced(NamedTuple):
+    """What one traced run of a model did on one device."""
+
+    device: str
+    """As the worker sees it: "/gpu:0" is its first GPU."""
+    ops: int
+    """How many ops of the model ran here. What the library adds, such as a copy to another device, does not count."""
+    seconds: float
+    """The sum of their times. Of a GPU it is the time to start its kernels, not that of the kernels."""
+    names: Sequence[str]
+    """Those of the ops that took longest, the longest first, as `layer_devices` takes them."""
+
+
 class Model(Protocol):
     signatures: Mapping[str, Signature]
     left_out: Mapping[str, str]
@@ -72,6 +85,14 @@ class Model(Protocol):
 
         `batching`: "auto" asks for a proof that rows are independent, "on" vouches for it, "off" forbids it. Nobody
         can vouch for what has state, or an input or output without an axis 0 of any size.
+        """
+        ...
+
+    def trace(self, signature: str) -> Sequence[Traced]:
+        """Runs a signature on zeros and tells what ran where; a device on which no op ran is left out.
+
+        It takes the time of several runs, and may run beside others. Raises `RunFailed`, also for a signature whose
+        run would change the model's state, and `Unfit`.
         """
         ...
 

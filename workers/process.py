@@ -13,19 +13,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import zmq
 
 from pool.wire import RELEASE, WIRE
+from pool.wire.bodies import pack
 from pool.wire.exits import Exit
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 from workers.arenas import Arenas
-from workers.backend import Backend, CannotLoad, LoadFailed, Model, Unfit
+from workers.backend import Backend, CannotLoad, LoadFailed, Model, RunFailed, Traced, Unfit
 from workers.calls import Calls
 from workers.lane import Lane
 from workers.memory import wait_until_free
@@ -33,6 +35,8 @@ from workers.memory import wait_until_free
 PR_SET_PDEATHSIG = 1
 BEAT_S = 2.0
 WELCOME_S = 60.0
+MOST_TRACED_BYTES = 60_000
+MOST_TRACED_DEVICES = 256
 
 
 def main() -> None:
@@ -58,6 +62,8 @@ class Worker:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._arenas = Arenas()
+        self._models: Mapping[str, Model] = {}
+        self._tracing = threading.Lock()
 
     def serve(self) -> NoReturn:
         self._link.socket.settimeout(WELCOME_S)
@@ -74,8 +80,8 @@ class Worker:
         if device["kind"] == "gpu":
             wait_until_free(device, welcome["former"], self._tell)
             self._tell(phase="import")
-        backend, models = self._load(welcome, settings)
-        calls = Calls(models, {each["name"]: each for each in settings})
+        backend, self._models = self._load(welcome, settings)
+        calls = Calls(self._models, {each["name"]: each for each in settings})
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._tell(ready=True)
 
@@ -89,10 +95,11 @@ class Worker:
         while True:
             signal.pause()  # signals come to this thread, so they interrupt no model
 
-    def guard(self, act: Callable[[], NoReturn]) -> NoReturn:
+    def guard(self, act: Callable[[], None]) -> None:
         """A thread's work. Whatever it raises ends the process."""
         try:
             act()
+            return
         except Unfit as unfit:
             status, text = unfit.status, str(unfit)
         except BaseException as error:
@@ -147,6 +154,7 @@ class Worker:
         return said[0]
 
     def _tell(self, **message: Any) -> None:
+        """Safe from several threads: the kernel takes a message whole, or not at all."""
         with suppress(OSError):  # the link's thread sees the pool's end
             self._link.send(message)
 
@@ -164,12 +172,47 @@ class Worker:
                         self._arenas.add(arena, descriptor)
                     case {"drop": int(arena)}, _:
                         self._arenas.drop(arena)
+                    case {"trace": int(number), "model": str(model), "signature": str(signature)}, _:
+                        traced = partial(self._trace, number, model, signature)
+                        threading.Thread(target=self.guard, args=(traced,), name="trace", daemon=True).start()
                     case {"stop": True}, _:
                         os._exit(Exit.STOPPED)  # neither Python's nor TensorFlow's teardown may hang
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + BEAT_S
                 self._arenas.sweep()
                 self._tell(beat=True)
+
+    def _trace(self, number: int, name: str, signature: str) -> None:
+        """Answers what one run of a signature did on each device: {"traced": number} with "devices", or an "error"."""
+        answer: dict[str, Any] = {"error": "another trace runs in this worker: ask again once it has ended"}
+        if self._tracing.acquire(blocking=False):
+            try:
+                answer = {"devices": fitting(self._traced(name, signature))}
+            except Unfit:
+                raise
+            except RunFailed as error:
+                answer = {"error": str(error)[:2000]}
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            finally:
+                self._tracing.release()
+        self._tell(traced=number, **answer)
+
+    def _traced(self, name: str, signature: str) -> Sequence[Traced]:
+        model = self._models.get(name)
+        if model is None or signature not in model.signatures:
+            offered = {name: [*model.signatures] for name, model in self._models.items()}
+            raise RunFailed("InvalidInput", f"no {signature!r} of {name!r} is loaded in this worker, only {offered}")
+        return model.trace(signature)
+
+
+def fitting(traced: Sequence[Traced]) -> list[dict[str, Any]]:
+    """As many of the names as one message of the link takes, the same number for each device."""
+    records = [record._asdict() for record in traced[:MOST_TRACED_DEVICES]]
+    while len(pack(records)) > MOST_TRACED_BYTES:
+        for record in records:
+            record["names"] = record["names"][: len(record["names"]) // 2]
+    return records
 
 
 def backend_of(path: str, welcome: Mapping[str, Any]) -> Backend:

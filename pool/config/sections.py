@@ -77,6 +77,12 @@ def _device(value: Any, read: Any) -> Any:
         raise ValueError(f'{value!r:.80} does not fit; write 0, "GPU-uuid", "cpu", or a group such as [0, 1]') from None
 
 
+def _layer_device(value: str) -> str:
+    if not re.fullmatch(r"/(cpu|gpu):(0|[1-9]\d{0,3})", value, re.ASCII):
+        raise ValueError(f"{value!r:.80} does not fit; write a device as the worker sees it, such as '/gpu:1'")
+    return value
+
+
 Text = Annotated[str, AfterValidator(_text)]
 Name = Annotated[Text, AfterValidator(_name)]
 Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
@@ -88,6 +94,7 @@ Size = Annotated[int, quantity(SIZES, 2**62, '"512MiB" or "2GiB"')]
 Entry = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(cpu|(GPU|MIG)-[A-Za-z0-9/-]+)$")]
 Group = Annotated[list[Entry], Field(min_length=1)]
 Devices = Annotated[list[Entry | Group], Field(min_length=1), WrapValidator(_devices)]
+LayerDevice = Annotated[str, AfterValidator(_layer_device)]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Replicas = Annotated[int | Literal["all"], BeforeValidator(_replicas)]
@@ -140,6 +147,8 @@ class Device(Section):
         ..., "One of [pool] devices, written as there: its slots have what follows."
     )
     memory: Size | None = key("all", 'How much of its memory the pool may plan with, such as "20GiB".')
+    layer_devices: dict[Text, LayerDevice] = key({}, 'Moves layers, such as { "encoder/*" = "/gpu:1" }.')
+    clear_devices: bool | None = key("auto", 'Device strings in the graph: "auto" clears those of missing devices.')
     tensorflow: Options = key({}, "Options of [tensorflow] for this device alone, such as { allow_growth = false }.")
 
 

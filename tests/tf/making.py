@@ -9,7 +9,7 @@ TENSORFLOW = dict.fromkeys(("per_process_gpu_memory_fraction", "intra_op_paralle
 TENSORFLOW |= {"inter_op_parallelism_threads": None, "device_count": {}, "op_libraries": []}
 TENSORFLOW |= {"allow_growth": True, "allow_soft_placement": True, "log_device_placement": False}
 MODEL = {"name": "m", "batching": "auto", "max_batch": 4, "stateful": None, "tags": None, "inputs": {}, "outputs": {}}
-MODEL |= {"xla": False, "mixed_precision": False}
+MODEL |= {"xla": False, "mixed_precision": False, "layer_devices": {}, "clear_devices": None}
 
 
 def backend_with(state="/nowhere", **tensorflow):

@@ -8,6 +8,7 @@ from typing import Any
 
 from workers.backend import CannotLoad, LoadFailed, Unfit
 from workers.tf.bare_graph import read_bare_graph
+from workers.tf.devices import Devices, keep_from_remapper, place
 from workers.tf.errors import one_line, passes
 from workers.tf.files import Format, Source, format_at
 from workers.tf.graph import Reachable
@@ -73,15 +74,19 @@ class Backend:
     def _load(self, settings: Mapping[str, Any]) -> Model:
         source = self._read(settings)
         config = session_config(self._tensorflow, self._gpus, settings["xla"], settings["mixed_precision"])
+        if settings["layer_devices"]:
+            keep_from_remapper(config)
         session = open_session(config, self._gpus)
         try:
+            devices = Devices(device.name for device in session.list_devices())
+            graph_def = source.meta_graph.graph_def
+            source.notes.extend(place(graph_def, settings, devices, self._tensorflow["allow_soft_placement"]))
             with session.graph.as_default():
                 tf.compat.v1.train.import_meta_graph(source.meta_graph)
                 source.restore(session)
-                reachable = Reachable(source.meta_graph.graph_def)
+                reachable = Reachable(graph_def)
                 bound, left_out = bind(source, session.graph, reachable)
             session.graph.finalize()
-            graph_def = source.meta_graph.graph_def
             is_asked = settings["batching"] == "auto"
             proofs = {name: proof_of(each, graph_def) for name, each in bound.items() if is_asked}
             for node in graph_def.node:  # the Session has them

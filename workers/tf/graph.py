@@ -6,7 +6,7 @@ TemporaryVariable), nor are summaries and reads.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from workers.tf.library import custom_state_ops
@@ -20,6 +20,7 @@ class Reachable:
     """
 
     def __init__(self, graph_def: Any) -> None:
+        self.graph_def = graph_def
         self._nodes = {node.name: node for node in graph_def.node}
         self._functions = {function.signature.name: function for function in graph_def.library.function}
 
@@ -127,3 +128,22 @@ def _functions_named_by(node: Any) -> Iterator[str]:
             yield value.func.name
         elif kind == "list":
             yield from (function.name for function in value.list.func)
+
+
+_CALLS = re.compile(r"(Stateful)?PartitionedCall|(Stateless)?(While|If|Case)")
+_BRANCHES = re.compile(r"(Stateless)?(If|Case)")
+
+
+def scopes(graph_def: Any) -> Iterator[tuple[str, Any]]:
+    """The nodes of the graph itself, whose scope is "", and of each function, whose scope is its name."""
+    yield "", graph_def.node
+    for function in graph_def.library.function:
+        yield function.signature.name, function.node_def
+
+
+def called_by(node: Any, functions: Collection[str]) -> list[tuple[str, int]]:
+    """The functions whose nodes run in place of this one, and which input is the first that each is given."""
+    if node.op not in functions and not _CALLS.fullmatch(node.op):
+        return []
+    first = 1 if _BRANCHES.fullmatch(node.op) else 0
+    return [(name, first) for name in _functions_named_by(node) if name in functions]

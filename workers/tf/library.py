@@ -14,6 +14,7 @@ from workers.backend import CannotLoad, Unfit
 __all__ = [
     "CallableOptions",
     "MetaGraphDef",
+    "RewriterConfig",
     "SavedModelLoader",
     "TensorInfo",
     "TypeSpecProto",

@@ -9,11 +9,12 @@ import numpy as np
 
 from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPES, Array
-from workers.backend import Arrays, Run, RunFailed
+from workers.backend import Arrays, Run, RunFailed, Traced
 from workers.tf.errors import of_a_run, one_line
-from workers.tf.graph import Reachable, blocks_its_thread, draws_random, writes_state
+from workers.tf.graph import Reachable, blocks_its_thread, draws_random, scopes, writes_state
 from workers.tf.library import CallableOptions, tf
 from workers.tf.signature_defs import Bound
+from workers.tf.traces import trace
 
 _MOST_RARE = 32
 _ALIGNED = 64
@@ -35,6 +36,9 @@ class Model:
         self._settings = settings
         self._session = session
         self._reachable = reachable
+        # Devices compute at the same time only if each has a thread.
+        devices = {node.device for _, nodes in scopes(reachable.graph_def) for node in nodes}
+        self._has_several_devices = len(devices - {""}) > 1
         self._proofs = proofs
         self._bound = bound
         self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in bound.items()}
@@ -81,7 +85,7 @@ class Model:
         gives_feeds = any(place >= len(fetches) for _, place, _ in found)
         keeps = signature in self._keep
         call = self._callable
-        own_threads = blocks_its_thread(bound.ops)
+        own_threads = self._has_several_devices or blocks_its_thread(bound.ops)
         try:
             call(feeds, fetches, own_threads)
         except Exception as error:
@@ -136,13 +140,31 @@ class Model:
         return run
 
     def _made(self, feeds: tuple[str, ...], fetches: tuple[str, ...], own_threads: bool) -> Callable[..., list[Any]]:
-        """In the caller's thread, which saves a hand-over of 20 µs; ops that block need TensorFlow's."""
+        """In the caller's thread, which saves a hand-over of 20 µs. Ops that block, and devices, need TensorFlow's."""
         if not fetches:  # TensorFlow refuses a call for nothing
             return lambda *_: []
         run = tf.compat.v1.RunOptions(inter_op_thread_pool=0 if own_threads else -1)
         options = CallableOptions(feed=feeds, fetch=fetches, run_options=run)
         made: Callable[..., list[Any]] = self._session._make_callable_from_options(options)
         return made
+
+    def _why_not_on_zeros(self, signature: str) -> str:
+        if signature in self._keep:
+            return "a run of it changes the model's state"
+        if blocks_its_thread(self._bound[signature].ops):
+            return "a run of it may wait for ever for another one"
+        has_zeros = all(info.shape is not None for info in self.signatures[signature].inputs.values())
+        return "" if has_zeros else "it has an input of any rank, or parts of a ragged or sparse tensor"
+
+    def trace(self, signature: str) -> list[Traced]:
+        if why := self._why_not_on_zeros(signature):
+            raise RunFailed("InvalidInput", f"signature {signature!r} cannot be run on zeros: {why}")
+        bound = self._bound[signature]
+        feeds = {bound.feeds[name]: _values(info, 1, 0) for name, info in bound.signature.inputs.items()}
+        try:
+            return trace(self._session, self._reachable.graph_def, feeds, [*bound.fetches.values()])
+        except Exception as error:
+            raise of_a_run(error) from error
 
     def warm_up(self) -> None:
         """Prepares each signature, and runs those on zeros that change no state."""
@@ -156,9 +178,7 @@ class Model:
             what = "to be prepared"
             try:
                 run = self.prepare(name, list(signature.inputs), list(signature.outputs))
-                # What waits for another op may wait for ever. Parts of ragged or sparse tensors have no zeros.
-                waits = blocks_its_thread(self._bound[name].ops)
-                if name in self._keep or waits or any(info.shape is None for info in signature.inputs.values()):
+                if self._why_not_on_zeros(name):
                     continue
                 for rows in dict.fromkeys(sizes):
                     what = f"its warm-up on zeros (batch size {rows})"

@@ -1,0 +1,277 @@
+"""Rules move layers, and the traced run decides; baked device strings are cleared, kept or refused."""
+
+import numpy as np
+import pytest
+
+from tf.making import MODEL, backend_with, run, save_graph, v1
+from workers.backend import CannotLoad, RunFailed
+from workers.tf import traces
+from workers.tf.devices import Devices
+from workers.tf.library import SavedModelLoader, tf
+
+ELSEWHERE = "/job:worker/replica:0/task:3/device:GPU:1"
+X = np.arange(8, dtype=np.float32).reshape(2, 4) / 10
+FEEDS = {"x": X}
+
+
+@pytest.fixture(scope="module")
+def load():
+    """Into one worker with four devices, which stand for GPUs."""
+    backends = {
+        is_soft: backend_with(device_count={"CPU": 4}, allow_soft_placement=is_soft) for is_soft in (True, False)
+    }
+    return lambda path, is_soft=True, **settings: backends[is_soft].load({**MODEL, "path": str(path), **settings})
+
+
+@pytest.fixture(scope="module")
+def layers(models):
+    """TensorFlow 2: conv1 on a device of another machine, conv2 in a function, a branch, a loop, `apart`."""
+
+    class Layers(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = tf.Variable(np.full((4, 8), 0.1, np.float32), name="conv1/kernel")
+            self.second = tf.Variable(np.full((8, 8), 0.2, np.float32), name="conv2/kernel")
+            filling = tf.lookup.KeyValueTensorInitializer(["a", "b"], tf.constant([1, 2], tf.int64))
+            self.table = tf.lookup.StaticHashTable(filling, -1)
+
+        @tf.function
+        def inner(self, x):
+            with tf.name_scope("conv2"):
+                return tf.nn.relu(tf.matmul(x, self.second))
+
+        @tf.function(experimental_attributes={"_noinline": True})
+        def apart(self, x):
+            with tf.name_scope("apart"):
+                return tf.nn.relu(tf.nn.bias_add(tf.matmul(x, self.second), tf.ones([8])))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+        def numbers(self, x):
+            with tf.name_scope("conv1"), tf.device(ELSEWHERE):
+                y = tf.nn.relu(tf.matmul(x, self.first))
+            y = self.inner(y)
+            if tf.reduce_sum(y) > -1.0:
+                y = tf.sqrt(y)
+            for _ in tf.range(2):
+                y = tf.tanh(y)
+            return {"y": self.apart(y)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="word")])
+        def words(self, word):
+            return {"number": self.table.lookup(word)}
+
+        @tf.function(input_signature=[tf.TensorSpec([4], name="x")])
+        def learn(self, x):
+            return {"y": self.first.assign_add(tf.zeros([4, 8]) + x[:, tf.newaxis])}
+
+    module = Layers()
+    signatures = {"serving_default": module.numbers, "words": module.words, "learn": module.learn}
+    tf.saved_model.save(module, str(models / "layers"), signatures=signatures)
+    return models / "layers"
+
+
+def save_bare(folder, devices=()):
+    """TensorFlow 1: a reference and a resource variable, each read by two layers. Baked: `devices` by first name."""
+
+    def build():
+        x = v1.placeholder(tf.float32, [None, 4], name="x")
+        kernels = [
+            v1.get_variable(name, initializer=tf.ones([4, 2]), use_resource=name == "new") for name in ("old", "new")
+        ]
+        left = tf.tanh(tf.matmul(x, kernels[0] + kernels[1], name="left/product"), name="left/squashed")
+        right = tf.tanh(tf.matmul(x, kernels[0] * kernels[1], name="right/product"), name="right/squashed")
+        return {"serving_default": ({"x": x}, {"left": left, "right": right})}
+
+    save_graph(folder, build)
+    saved = SavedModelLoader(str(folder)).saved_model  # the builder clears strings; others do not
+    for node in saved.meta_graphs[0].graph_def.node:
+        node.device = dict(devices).get(node.name.partition("/")[0], "")
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(models):
+    return save_bare(models / "bare")
+
+
+@pytest.fixture(autouse=True)
+def _names_all(monkeypatch):
+    monkeypatch.setattr(traces, "MOST_NAMES", 1000)
+
+
+def where(model, signature="serving_default"):
+    """By op, the devices where it ran."""
+    found = {}
+    for each in model.trace(signature):
+        assert each.ops == len(each.names)
+        assert each.seconds > 0
+        for name in each.names:
+            found.setdefault(name, set()).add(each.device)
+    return found
+
+
+def on(ran, *beginnings):
+    """Where what begins so ran, which is something each."""
+    each = [set().union(*(where for name, where in ran.items() if name.startswith(begin))) for begin in beginnings]
+    assert all(each), (beginnings, sorted(ran))
+    return set().union(*each)
+
+
+def test_without_rules_all_runs_on_the_first_device_and_what_is_not_there_is_cleared(load, layers):
+    model = load(layers)
+    assert set().union(*where(model).values()) == {"/cpu:0"}
+    (note,) = model.notes
+    assert note.startswith(
+        "device strings of its graph are cleared, as this worker has /cpu:0, /cpu:1, /cpu:2, /cpu:3:"
+    )
+    assert repr(ELSEWHERE) in note
+
+
+@pytest.mark.parametrize("is_soft", [True, False])
+def test_layers_in_functions_go_where_the_rules_say_and_answers_and_proofs_stay(load, layers, is_soft):
+    plain = load(layers)
+    rules = {"conv2/*": "/cpu:1", "while/Tanh": "/cpu:2", "*/Sqrt": "/cpu:3", "apart/Relu": "/cpu:3"}
+    model = load(layers, is_soft, layer_devices=rules)
+    ran = where(model)
+    assert on(ran, "conv2/kernel", "conv2/MatMul/ReadVariableOp", "conv2/MatMul", "conv2/Relu") == {"/cpu:1"}
+    assert on(ran, "apart/MatMul/ReadVariableOp") == {"/cpu:1"}, "it reads the same variable"
+    assert (ran["while/Tanh"], ran["cond/Sqrt"]) == ({"/cpu:2"}, {"/cpu:3"})
+    assert ran["apart/Relu"] == {"/cpu:3"}, "a function that is not inlined is not remapped either"
+    assert on(ran, "conv1/") == {"/cpu:0"}, "its graph names a device that is not there"
+    np.testing.assert_array_equal(run(model, FEEDS)["y"], run(plain, FEEDS)["y"])
+    assert model.verdicts("serving_default", "auto") == plain.verdicts("serving_default", "auto")
+
+
+@pytest.mark.parametrize("pattern", ["conv1/MatMul/ReadVariableOp", "conv1/kernel", "conv1", "conv?/[kR]*"])
+def test_a_variable_and_what_uses_it_move_together(load, layers, pattern):
+    model = load(layers, layer_devices={pattern: "/cpu:1"})
+    ran = where(model)
+    assert on(ran, "conv1/kernel", "conv1/MatMul/ReadVariableOp") == {"/cpu:1"}
+    assert ran["conv1/MatMul"] == ({"/cpu:1"} if pattern == "conv1" else {"/cpu:0"})
+    run(model, {"x": X[0]}, "learn")  # its assignment is in another function
+
+
+def test_the_first_rule_that_matches_one_of_them_moves_them_all(load, layers):
+    ran = where(load(layers, layer_devices={"conv2/kernel": "/cpu:2", "*": "/cpu:1"}))
+    assert on(ran, "conv2/kernel", "conv2/MatMul/ReadVariableOp", "apart/MatMul/ReadVariableOp") == {"/cpu:2"}
+    assert on(ran, "conv2/Relu", "conv1/", "while/Tanh") == {"/cpu:1"}
+
+
+def test_a_rule_for_a_call_moves_what_runs_in_it_but_for_variables_and_what_has_its_own(load, layers):
+    rules = {"conv2/Relu": "/cpu:2", "StatefulPartitionedCall": "/cpu:1", "conv2/kernel": "/cpu:3"}
+    model = load(layers, layer_devices=rules)
+    ran = where(model)
+    assert ran.pop("conv2/Relu") == {"/cpu:2"}
+    assert on(ran, "conv1/MatMul/Read", "conv1/kernel") == {"/cpu:0"}
+    assert on(ran, "conv2/MatMul/Read", "conv2/kernel", "apart/MatMul/Read") == {"/cpu:3"}
+    for name in ("conv1/MatMul", "conv1/Relu", "conv2/MatMul", "apart/MatMul", "while/Tanh", "cond/Sqrt"):
+        assert ran[name] == {"/cpu:1"}
+    np.testing.assert_array_equal(run(model, FEEDS)["y"], run(load(layers), FEEDS)["y"])
+
+
+def test_a_table_moves_with_its_look_ups_and_is_filled_there(load, layers):
+    model = load(layers, layer_devices={"*LookupTableFind*": "/cpu:1"})
+    ran = where(model, "words")
+    assert on(ran, "None_Lookup", "hash_table") == {"/cpu:1"}
+    assert run(model, {"word": np.array([b"b", b"c"], object)}, "words")["number"].tolist() == [2, -1]
+
+
+@pytest.mark.parametrize("is_soft", [True, False])
+def test_variables_of_tensorflow_1_go_with_their_readers(load, bare, is_soft):
+    plain = load(bare)
+    model = load(bare, is_soft, layer_devices={"old/read": "/cpu:1", "right": "/cpu:2", "new": "/cpu:3"})
+    ran = where(model)
+    assert on(ran, "old") == {"/cpu:1"}
+    assert on(ran, "new") == {"/cpu:3"}
+    assert on(ran, "right/") == {"/cpu:2"}
+    assert on(ran, "left/") == {"/cpu:0"}
+    assert plain.verdicts("serving_default", "auto") == model.verdicts("serving_default", "auto")
+    for name, value in run(plain, FEEDS).items():
+        np.testing.assert_array_equal(run(model, FEEDS)[name], value)
+
+
+def save_frozen(path, *devices):
+    """A tower for each device string, summed."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, 4], name="x")
+        towers = []
+        for number, device in enumerate(devices):
+            with tf.device(device):
+                product = tf.matmul(x, tf.constant(X.T * number), name=f"tower{number}/product")
+                towers.append(tf.nn.relu(tf.nn.bias_add(product, [1.0, 2.0]), name=f"tower{number}/relu"))
+        tf.add_n(towers, name="sum")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def test_a_layer_of_a_frozen_graph_is_not_fused_over_two_devices(load, tmp_path):
+    path = save_frozen(tmp_path / "m.pb", "", "")
+    model = load(path, layer_devices={"tower1/relu": "/cpu:1"})
+    ran = where(model)
+    assert ran["tower1/relu"] == {"/cpu:1"}
+    assert on(ran, "tower0/relu", "tower1/product", "sum") == {"/cpu:0"}
+    plain = load(path)
+    np.testing.assert_array_equal(run(model, FEEDS)["sum"], run(plain, FEEDS)["sum"])
+    assert model.verdicts("serving_default", "auto") == plain.verdicts("serving_default", "auto") == {"sum": ""}
+
+
+def test_towers_run_as_they_are(load, tmp_path):
+    path = save_frozen(tmp_path / "m.pb", *(f"/cpu:{number}" for number in range(4)))
+    model = load(path)
+    ran = where(model)
+    assert [on(ran, f"tower{number}/") for number in range(4)] == [{f"/cpu:{number}"} for number in range(4)]
+    assert not any("cleared" in note for note in model.notes)
+    together = run(load(path, clear_devices=True), FEEDS)["sum"]
+    np.testing.assert_array_equal(run(model, FEEDS)["sum"], together)
+    assert (together > 0).all()
+
+
+def test_strings_are_cleared_all_those_of_missing_devices_or_none(load, models, layers, tmp_path):
+    baked = {"left": ELSEWHERE, "right": "/cpu:2", "old": "/gpu:3"}
+    path = save_bare(tmp_path / "m", baked.items())
+    expected = run(load(path, clear_devices=True), FEEDS)["left"]
+    for clear, right, is_told in ((None, "/cpu:2", False), (True, "/cpu:0", True)):
+        for is_soft in (True, False):
+            model = load(path, is_soft, clear_devices=clear)
+            ran = where(model)
+            assert on(ran, "right/squashed") == {right}
+            assert on(ran, "left/", "old") == {"/cpu:0"}
+            (note,) = model.notes
+            assert ("'/cpu:2' of" in note, "'/gpu:3' of" in note, ELSEWHERE in note) == (is_told, True, True)
+            np.testing.assert_array_equal(run(model, FEEDS)["left"], expected)
+    for folder in (path, layers):  # in the graph, and in a function, which TensorFlow does not look into
+        with pytest.raises(
+            CannotLoad, match=r"must run on '.*', but this worker has /cpu:0, .* false: leave out clear"
+        ):
+            load(folder, is_soft=False, clear_devices=False)
+    assert load(layers, clear_devices=False).notes == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"conv1/*": "/gpu:0"}, r"has no /gpu:0 for 'conv1/\*'; it has /cpu:0, /cpu:1, /cpu:2, /cpu:3$"),
+        ({"conv1/*": "/cpu:4"}, "has no /cpu:4 for"),
+        ({"conv2": "/cpu:1", "conv3/*": "/cpu:1"}, r"'conv3/\*' matches no op or layer .* such as '.*conv\d"),
+        ({"Conv1": "/cpu:1"}, "'Conv1' matches no op or layer of the graph; .* such as 'conv1/"),
+        ({"conv": "/cpu:1"}, "'conv' matches no op"),
+        ({"[": "/cpu:1"}, "matches no op"),
+    ],
+)
+def test_a_rule_that_moves_nothing_is_refused_with_what_would_be_right(load, layers, rule, why):
+    with pytest.raises(CannotLoad, match=why) as caught:
+        load(layers, layer_devices=rule)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_string_may_leave_parts_out():
+    devices = Devices(f"/job:localhost/replica:0/task:0/device:{name}:0" for name in ("CPU", "GPU"))
+    assert all(map(devices.has, ["", "/gpu:0", "/device:CPU:0", "/job:localhost", "/device:GPU:*", "/task:0/cpu:0"]))
+    assert not any(map(devices.has, ["/gpu:1", "/job:worker", "/task:1/gpu:0", "/device:TPU:0", "nonsense"]))
+    assert str(devices) == "/cpu:0, /gpu:0"
+
+
+def test_what_would_change_a_model_or_has_no_zeros_is_not_traced(load, layers):
+    with pytest.raises(RunFailed, match="'learn' cannot be run on zeros: a run of it changes the model's state"):
+        load(layers).trace("learn")

@@ -1,0 +1,132 @@
+"""Where the nodes of a model run: the device strings that its graph came with, then `layer_devices` of [[model]].
+
+    graph ─ clear strings ─► rules, the first that matches ─► what shares a variable follows
+
+A rule's pattern is a name of a layer or an op, with `*` for any characters ("/", too), `?` for one and `[ab]` for one
+of these; case counts. It matches an op by its whole name, or by its beginning up to a "/": "encoder" matches
+"encoder/dense/MatMul". Names in functions are those that they have there. A rule that matches a call, a branch or a
+loop moves what runs in it as well, but for what another rule matches, and for variables and what reads them.
+"""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import translate
+from typing import Any
+
+from workers.backend import CannotLoad
+from workers.tf.colocation import Colocation, Node
+from workers.tf.graph import scopes
+from workers.tf.library import RewriterConfig, tf
+
+_ONE = re.compile(r"(?:.*/)?(?:device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
+_MOST_NAMED = 5
+
+
+class Devices:
+    """Those that a Session has. `str` of it names them as rules do: "/cpu:0, /gpu:0"."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """`names`: whole ones, such as "/job:localhost/replica:0/task:0/device:CPU:0"."""
+        self._names = [*names]
+
+    def has(self, wanted: str) -> bool:
+        """Whether a device string, which may leave parts out, stands for one of them. False for what is none."""
+        try:
+            asked = tf.DeviceSpec.from_string(wanted)
+        except (ValueError, TypeError):
+            return False
+        return any(each.make_merged_spec(asked) == each for each in map(tf.DeviceSpec.from_string, self._names))
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, map(short, self._names)))
+
+
+def short(name: str) -> str:
+    """ "/gpu:0" of the whole name of a device; "" of anything else, such as a stream of one."""
+    match = _ONE.fullmatch(name)
+    return f"/{match[1].lower()}:{int(match[2])}" if match else ""
+
+
+def place(graph_def: Any, settings: Mapping[str, Any], devices: Devices, is_soft: bool) -> list[str]:
+    """Writes device strings into the graph, in place, and says what it cleared.
+
+    A graph without rules and strings to clear stays as it is, to the byte. `is_soft`: TensorFlow may run a node
+    elsewhere than its string says. Raises `CannotLoad` for a rule that matches no node or names a device that is not
+    there, and, unless `is_soft`, for a string of the graph that does and is not to be cleared.
+    """
+    rules: Mapping[str, str] = settings["layer_devices"]
+    for pattern, device in rules.items():
+        if not devices.has(device):
+            raise CannotLoad(f"layer_devices: this worker has no {device} for {pattern!r}; it has {devices}")
+    nodes = [node for _, each in scopes(graph_def) for node in each]
+    notes = _cleared(nodes, settings["clear_devices"], devices)
+    if rules:
+        _move(graph_def, rules)
+    # Of a function TensorFlow does not look whether its devices are there.
+    missing = [] if is_soft else [node for node in nodes if node.device and not devices.has(node.device)]
+    if missing:
+        text = f"op {missing[0].name!r} must run on {missing[0].device!r}, but this worker has {devices} alone"
+        raise CannotLoad(f"{text}, and allow_soft_placement is false: leave out clear_devices, or give a rule for it")
+    return notes
+
+
+def _cleared(nodes: Sequence[Any], which: bool | None, devices: Devices) -> list[str]:
+    """TensorFlow's own `clear_devices` leaves functions, and a graph of TensorFlow 2 consists of them."""
+    strings = {node.device for node in nodes} - {""} if which is not False else set()
+    cleared = {device for device in strings if which or not devices.has(device)}
+    counts = Counter(node.device for node in nodes if node.device in cleared)
+    for node in nodes if cleared else ():
+        if node.device in cleared:
+            node.device = ""
+    named = [f"{device!r:.100} of {count} ops" for device, count in counts.most_common(_MOST_NAMED)]
+    more = f" and {len(counts) - _MOST_NAMED} more" if len(counts) > _MOST_NAMED else ""
+    why = "clear_devices is true" if which else f"this worker has {devices}"
+    return [f"device strings of its graph are cleared, as {why}: {', '.join(named)}{more}"] if cleared else []
+
+
+def _move(graph_def: Any, rules: Mapping[str, str]) -> None:
+    colocation = Colocation(graph_def)
+    rule_of = _matched(colocation.nodes, [*rules])
+    for together in colocation.sets():
+        if numbers := [rule_of[node] for node in together if node in rule_of]:
+            rule_of.update(dict.fromkeys(together, min(numbers)))
+    written = [f"/device:{device[1:].upper()}" for device in rules.values()]
+    for key, node in colocation.nodes.items():
+        if key in rule_of:
+            node.device = written[rule_of[key]]
+        if "config_proto" in node.attr:  # a function that is not inlined is optimised as its call says
+            config = tf.compat.v1.ConfigProto.FromString(node.attr["config_proto"].s)
+            keep_from_remapper(config)
+            node.attr["config_proto"].s = config.SerializeToString()
+
+
+def keep_from_remapper(config: Any) -> None:
+    """It fuses nodes of two devices on one of them."""
+    config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
+
+
+def _matched(nodes: Collection[Node], patterns: Sequence[str]) -> dict[Node, int]:
+    """The number of the first pattern that matches each node."""
+    compiled = [re.compile(f"{translate(pattern)}|{translate(pattern + '/*')}") for pattern in patterns]
+    unmatched = set(range(len(patterns)))
+    found: dict[Node, int] = {}
+    for node in nodes:
+        matching = [number for number, pattern in enumerate(compiled) if pattern.match(node[1])]
+        unmatched.difference_update(matching)
+        if matching:
+            found[node] = matching[0]
+    for number in sorted(unmatched):
+        text = f"layer_devices: {patterns[number]!r} matches no op or layer of the graph"
+        raise CannotLoad(f"{text}; {_near(patterns[number], {name for _, name in nodes})}")
+    return found
+
+
+def _near(pattern: str, names: Iterable[str]) -> str:
+    """Names that have the pattern's longest word in them, else those most like it."""
+    wanted = max(re.findall(r"[\w.-]+", pattern), key=len, default=pattern)
+    ordered = sorted(names, key=lambda name: (len(name), name))
+    near = [name for name in ordered if wanted.lower() in name.lower()][:3]
+    near = near or difflib.get_close_matches(wanted, ordered[:5000], n=3, cutoff=0.4) or ordered[:3]
+    return f"the whole name must match, such as {', '.join(map(repr, near))}"
