@@ -136,6 +136,7 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
         ('pool.state = "a\\u0000"', "should match pattern"),
         ('model = [{name = "a", path = "/", weight = nan}]', "a finite number"),
         ("model = []", "[[model]]"),
+        ('model = [{name = "a", path = "/", layer_devices = {"b/*" = "gpu:1"}}]', "such as '/gpu:1'"),
         ('tensorflow.op_libraries = ["no.so"]', "is not there"),
         ("device = [{device = [-1]}]", "a group such as [0, 1]"),
         (
