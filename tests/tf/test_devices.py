@@ -17,15 +17,15 @@ FEEDS = {"x": X}
 @pytest.fixture(scope="module")
 def load():
     """Into one worker with four devices, which stand for GPUs."""
-    backends = {
-        is_soft: backend_with(device_count={"CPU": 4}, allow_soft_placement=is_soft) for is_soft in (True, False)
-    }
-    return lambda path, is_soft=True, **settings: backends[is_soft].load({**MODEL, "path": str(path), **settings})
+    strict, soft = (backend_with(device_count={"CPU": 4}, allow_soft_placement=each) for each in (False, True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traces, "MOST_NAMES", 1000)
+        yield lambda path, is_soft=True, **some: (strict, soft)[is_soft].load({**MODEL, "path": str(path), **some})
 
 
 @pytest.fixture(scope="module")
 def layers(models):
-    """TensorFlow 2: conv1 on a device of another machine, conv2 in a function, a branch, a loop, `apart`."""
+    """TensorFlow 2: conv1 on another machine, conv2 in a function, a branch, a loop, `apart`."""
 
     class Layers(tf.Module):
         def __init__(self):
@@ -71,34 +71,23 @@ def layers(models):
     return models / "layers"
 
 
-def save_bare(folder, devices=()):
+def save_bare(folder, **devices):
     """TensorFlow 1: a reference and a resource variable, each read by two layers. Baked: `devices` by first name."""
 
     def build():
         x = v1.placeholder(tf.float32, [None, 4], name="x")
-        kernels = [
-            v1.get_variable(name, initializer=tf.ones([4, 2]), use_resource=name == "new") for name in ("old", "new")
-        ]
-        left = tf.tanh(tf.matmul(x, kernels[0] + kernels[1], name="left/product"), name="left/squashed")
-        right = tf.tanh(tf.matmul(x, kernels[0] * kernels[1], name="right/product"), name="right/squashed")
+        old = v1.get_variable("old", initializer=tf.ones([4, 2]), use_resource=False)
+        new = v1.get_variable("new", initializer=tf.ones([4, 2]), use_resource=True)
+        left = tf.tanh(tf.matmul(x, old + new, name="left/product"), name="left/squashed")
+        right = tf.tanh(tf.matmul(x, old * new, name="right/product"), name="right/squashed")
         return {"serving_default": ({"x": x}, {"left": left, "right": right})}
 
     save_graph(folder, build)
     saved = SavedModelLoader(str(folder)).saved_model  # the builder clears strings; others do not
     for node in saved.meta_graphs[0].graph_def.node:
-        node.device = dict(devices).get(node.name.partition("/")[0], "")
+        node.device = devices.get(node.name.partition("/")[0], "")
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
     return folder
-
-
-@pytest.fixture(scope="module")
-def bare(models):
-    return save_bare(models / "bare")
-
-
-@pytest.fixture(autouse=True)
-def _names_all(monkeypatch):
-    monkeypatch.setattr(traces, "MOST_NAMES", 1000)
 
 
 def where(model, signature="serving_default"):
@@ -119,20 +108,12 @@ def on(ran, *beginnings):
     return set().union(*each)
 
 
-def test_without_rules_all_runs_on_the_first_device_and_what_is_not_there_is_cleared(load, layers):
-    model = load(layers)
-    assert set().union(*where(model).values()) == {"/cpu:0"}
-    told = (
-        f"device strings of its graph are cleared, as this worker has /cpu:0, /cpu:1, /cpu:2, /cpu:3: {ELSEWHERE!r} of"
-    )
-    assert [note.startswith(told) for note in model.notes] == [True]
-
-
 @pytest.mark.parametrize("is_soft", [True, False])
 def test_layers_in_functions_go_where_the_rules_say_and_answers_and_proofs_stay(load, layers, is_soft):
     plain = load(layers, stateful=False)
     rules = {"conv2/*": "/cpu:1", "while/Tanh": "/cpu:2", "*/Sqrt": "/cpu:3", "apart/Relu": "/cpu:3"}
     model = load(layers, is_soft, stateful=False, layer_devices=rules)
+    assert set().union(*where(plain).values()) == {"/cpu:0"}
     ran = where(model)
     assert on(ran, "conv2/kernel", "conv2/MatMul/ReadVariableOp", "conv2/MatMul", "conv2/Relu") == {"/cpu:1"}
     assert on(ran, "apart/MatMul/ReadVariableOp") == {"/cpu:1"}, "it reads the same variable"
@@ -150,10 +131,13 @@ def test_a_variable_and_what_uses_it_move_together(load, layers, pattern):
     assert on(ran, "conv1/kernel", "conv1/MatMul/ReadVariableOp") == {"/cpu:1"}
     assert ran["conv1/MatMul"] == ({"/cpu:1"} if pattern == "conv1" else {"/cpu:0"})
     run(model, {"x": X[0]}, "learn")  # its assignment is in another function
+    with pytest.raises(RunFailed, match="'learn' cannot be run on zeros: a run of it changes the model's state"):
+        model.trace("learn")
 
 
-def test_a_variable_moves_with_its_readers_in_a_branch_and_a_loop(load, layers):
-    ran = where(load(layers, layer_devices={"scale": "/cpu:1"}))
+@pytest.mark.parametrize("pattern", ["scale", "cond/*Read*", "while/*Read*"])
+def test_a_variable_moves_with_its_readers_in_a_branch_and_a_loop(load, layers, pattern):
+    ran = where(load(layers, layer_devices={pattern: "/cpu:1"}))
     read = {name: devices for name, devices in ran.items() if name.startswith(("while/", "cond/")) and "Read" in name}
     assert {name.partition("/")[0] for name in read} == {"while", "cond"}
     assert set().union(*read.values(), ran["scale"]) == {"/cpu:1"}
@@ -186,9 +170,9 @@ def test_a_table_moves_with_its_look_ups_and_is_filled_there(load, layers):
 
 
 @pytest.mark.parametrize("is_soft", [True, False])
-def test_variables_of_tensorflow_1_go_with_their_readers(load, bare, is_soft):
-    plain = load(bare)
-    model = load(bare, is_soft, layer_devices={"old/read": "/cpu:1", "right": "/cpu:2", "new": "/cpu:3"})
+def test_variables_of_tensorflow_1_go_with_their_readers(load, tmp_path, is_soft):
+    plain = load(save_bare(tmp_path / "m"))
+    model = load(tmp_path / "m", is_soft, layer_devices={"old/read": "/cpu:1", "right": "/cpu:2", "new": "/cpu:3"})
     ran = where(model)
     assert on(ran, "old") == {"/cpu:1"}
     assert on(ran, "new") == {"/cpu:3"}
@@ -230,14 +214,11 @@ def test_towers_run_as_they_are(load, tmp_path):
     ran = where(model)
     assert [on(ran, f"tower{number}/") for number in range(4)] == [{f"/cpu:{number}"} for number in range(4)]
     assert not any("cleared" in note for note in model.notes)
-    together = run(load(path, clear_devices=True), FEEDS)["sum"]
-    np.testing.assert_array_equal(run(model, FEEDS)["sum"], together)
-    assert (together > 0).all()
+    np.testing.assert_array_equal(run(model, FEEDS)["sum"], run(load(path, clear_devices=True), FEEDS)["sum"])
 
 
 def test_strings_are_cleared_all_those_of_missing_devices_or_none(load, layers, tmp_path):
-    baked = {"left": ELSEWHERE, "right": "/cpu:2", "old": "/gpu:3"}
-    path = save_bare(tmp_path / "m", baked.items())
+    path = save_bare(tmp_path / "m", left=ELSEWHERE, right="/cpu:2", old="/gpu:3")
     expected = run(load(path, clear_devices=True), FEEDS)["left"]
     for clear, right, is_told in ((None, "/cpu:2", False), (True, "/cpu:0", True)):
         for is_soft in (True, False):
@@ -252,16 +233,18 @@ def test_strings_are_cleared_all_those_of_missing_devices_or_none(load, layers, 
         with pytest.raises(CannotLoad, match=r"must run on '.*', but .* has /cpu:0, .* false: leave out clear"):
             load(folder, is_soft=False, clear_devices=False)
     assert load(layers, clear_devices=False).notes == []
+    told = (
+        f"device strings of its graph are cleared, as this worker has /cpu:0, /cpu:1, /cpu:2, /cpu:3: {ELSEWHERE!r} of"
+    )
+    assert [note.startswith(told) for note in load(layers).notes] == [True]
 
 
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
         ({"conv1/*": "/gpu:0"}, r"has no /gpu:0 for 'conv1/\*'; it has /cpu:0, /cpu:1, /cpu:2, /cpu:3$"),
-        ({"conv1/*": "/cpu:4"}, "has no /cpu:4 for"),
         ({"conv2": "/cpu:1", "conv3/*": "/cpu:1"}, r"'conv3/\*' matches no op or layer .* such as '.*conv\d"),
         ({"Conv1": "/cpu:1"}, "'Conv1' matches no op or layer of the graph; .* such as 'conv1/"),
-        ({"conv": "/cpu:1"}, "'conv' matches no op"),
         ({"[": "/cpu:1"}, "matches no op"),
     ],
 )
@@ -276,8 +259,3 @@ def test_a_device_string_may_leave_parts_out():
     assert all(map(devices.has, ["", "/gpu:0", "/device:CPU:0", "/job:localhost", "/device:GPU:*", "/task:0/cpu:0"]))
     assert not any(map(devices.has, ["/gpu:1", "/job:worker", "/task:1/gpu:0", "/device:TPU:0", "nonsense"]))
     assert str(devices) == "/cpu:0, /gpu:0"
-
-
-def test_what_would_change_a_model_or_has_no_zeros_is_not_traced(load, layers):
-    with pytest.raises(RunFailed, match="'learn' cannot be run on zeros: a run of it changes the model's state"):
-        load(layers).trace("learn")

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,108 +23,93 @@ from workers.process import MOST_TRACED_BYTES, fitting
 SIGNATURE = "serving_default"
 
 
-class RunningWorker:
-    """With the pool's end of its link. It is READY, and has no lane."""
-
-    def __init__(self, models: dict[str, str]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(WAIT_S)
-        self.link = Link(ours)
-        stacks = os.memfd_create("stacks")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "workers", *map(str, (theirs.fileno(), os.getpid(), stacks))],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            pass_fds=[theirs.fileno(), stacks],
-            process_group=0,
-        )
-        theirs.close()
-        os.close(stacks)
-        named = [{"name": name, "path": path} for name, path in models.items()]
-        config = Config.model_validate({"model": named}, context={"base": "/", "names": []}).model_dump()
-        device = {"kind": "cpu", "uuids": [], "count": 1, "label": "cpu"}
-        welcome = {"wire": WIRE, "release": RELEASE, "device": device, "models": len(named), "lanes": 0, "slot": 0}
-        self.link.send({**welcome, "address": "", "token": b"", "tensorflow": config["tensorflow"], "state": "/"})
-        for model in config["model"]:
-            self.link.send({"model": model})
-        self.hear("ready")
-
-    def ask(self, number: int, model: str, signature: str = SIGNATURE) -> None:
-        self.link.send({"trace": number, "model": model, "signature": signature})
-
-    def hear(self, key: str) -> dict[str, Any]:
-        ends = time.monotonic() + WAIT_S
-        while time.monotonic() < ends:
-            said = self.link.receive()
-            assert said is not None, "the worker has ended"
-            if key in said[0]:
-                return said[0]
-        raise AssertionError(f"waited for {key!r}")
-
-
 @contextmanager
-def running(models: dict[str, str]) -> Iterator[RunningWorker]:
-    worker = RunningWorker(models)
+def running(models: dict[str, str]) -> Iterator[tuple[Link, subprocess.Popen[bytes]]]:
+    """A worker that is READY, without lanes, and the pool's end of its link."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(WAIT_S)
+    link, stacks = Link(ours), os.memfd_create("stacks")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workers", *map(str, (theirs.fileno(), os.getpid(), stacks))],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        pass_fds=[theirs.fileno(), stacks],
+        process_group=0,
+    )
+    theirs.close()
+    os.close(stacks)
+    named = [{"name": name, "path": path} for name, path in models.items()]
+    config = Config.model_validate({"model": named}, context={"base": "/", "names": []}).model_dump()
+    device = {"kind": "cpu", "uuids": [], "count": 1, "label": "cpu"}
+    welcome = {"wire": WIRE, "release": RELEASE, "device": device, "models": len(named), "lanes": 0, "slot": 0}
     try:
-        yield worker
+        link.send({**welcome, "address": "", "token": b"", "tensorflow": config["tensorflow"], "state": "/"})
+        for model in config["model"]:
+            link.send({"model": model})
+        hear(link, "ready")
+        yield link, process
     finally:
-        worker.process.kill()
-        worker.process.wait(WAIT_S)
-        worker.link.close()
+        process.kill()
+        process.wait(WAIT_S)
+        link.close()
+
+
+def hear(link: Link, key: str) -> dict[str, Any]:
+    while said := link.receive():
+        if key in said[0]:
+            return said[0]
+    raise AssertionError("the worker has ended")
+
+
+def ask(link: Link, number: int, model: str, signature: str = SIGNATURE) -> None:
+    link.send({"trace": number, "model": model, "signature": signature})
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
     away = tmp_path_factory.mktemp("traces") / "away" / "log"
     with running({"double": "stub:double?width=3", "echo": "stub:echo", "bad": f"stub:double?log={away}"}) as made:
-        yield made
+        yield made[0]
 
 
 @pytest.mark.parametrize("model", ["double", "echo"])
-def test_each_device_is_told_with_its_ops(worker: RunningWorker, model: str) -> None:
-    worker.ask(7, model)
-    answer = worker.hear("traced")
+def test_each_device_is_told_with_its_ops(link: Link, model: str) -> None:
+    ask(link, 7, model)
+    answer = hear(link, "traced")
     (device,) = answer.pop("devices")
     assert answer == {"traced": 7}
     assert device.pop("seconds") >= 0
     assert device == {"device": "/cpu:0", "ops": 1, "names": [model]}
 
 
-@pytest.mark.parametrize(
-    ("model", "signature", "why"),
-    [
+def test_what_cannot_be_traced_is_told_and_costs_the_worker_nothing(link: Link) -> None:
+    link.send({"trace": "1", "model": "double", "signature": 2})  # no such message is known
+    for model, signature, why in (
         ("triple", SIGNATURE, f"no {SIGNATURE!r} of 'triple' is loaded in this worker, only {{'double': "),
         ("double", "other", "no 'other' of 'double' is loaded in this worker, only {'double': ['serving_default']"),
         ("bad", SIGNATURE, "FileNotFoundError: "),
-    ],
-)
-def test_what_cannot_be_traced_is_told_and_costs_the_worker_nothing(
-    worker: RunningWorker, model: str, signature: str, why: str
-) -> None:
-    worker.link.send({"trace": "1", "model": model, "signature": 2})  # no such message is known
-    worker.ask(1 << 62, model, signature)
-    answer = worker.hear("traced")
-    assert answer.pop("error").startswith(why)
-    assert answer == {"traced": 1 << 62}
-    worker.ask(2, "double")
-    assert "devices" in worker.hear("traced")
+    ):
+        ask(link, 1 << 62, model, signature)
+        answer = hear(link, "traced")
+        assert answer.pop("error").startswith(why)
+        assert answer == {"traced": 1 << 62}
 
 
 def test_one_trace_runs_at_a_time_and_none_holds_up_the_link(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with running({"gated": f"stub:double?gate={gate}"}) as worker:
+    with running({"gated": f"stub:double?gate={gate}"}) as (link, process):
         for number in (1, 2):
-            worker.ask(number, "gated")
-        refused = worker.hear("traced")
+            ask(link, number, "gated")
+        refused = hear(link, "traced")
         assert "ask again" in refused["error"]
-        worker.hear("beat")
+        hear(link, "beat")
         gate.touch()
-        answered = worker.hear("traced")
+        answered = hear(link, "traced")
         assert answered["devices"]
         assert {refused["traced"], answered["traced"]} == {1, 2}
         gate.unlink()
-        worker.ask(3, "gated")
-        worker.link.socket.shutdown(socket.SHUT_RDWR)
-        assert worker.process.wait(WAIT_S) != 0, "a trace keeps no worker from ending with its pool"
+        ask(link, 3, "gated")
+        link.socket.shutdown(socket.SHUT_RDWR)
+        assert process.wait(WAIT_S) != 0, "a trace keeps no worker from ending with its pool"
 
 
 def test_an_answer_fits_into_one_message() -> None:

@@ -11,7 +11,7 @@ from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import Arrays, Run, RunFailed, Traced
 from workers.tf.errors import of_a_run, one_line
-from workers.tf.graph import Reachable, blocks_its_thread, draws_random, scopes, writes_state
+from workers.tf.graph import Reachable, blocks_its_thread, draws_random, writes_state
 from workers.tf.library import CallableOptions, tf
 from workers.tf.signature_defs import Bound
 from workers.tf.traces import trace
@@ -36,9 +36,6 @@ class Model:
         self._settings = settings
         self._session = session
         self._reachable = reachable
-        # Devices compute at the same time only if each has a thread.
-        devices = {node.device for _, nodes in scopes(reachable.graph_def) for node in nodes}
-        self._has_several_devices = len(devices - {""}) > 1
         self._proofs = proofs
         self._bound = bound
         self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in bound.items()}
@@ -85,7 +82,7 @@ class Model:
         gives_feeds = any(place >= len(fetches) for _, place, _ in found)
         keeps = signature in self._keep
         call = self._callable
-        own_threads = self._has_several_devices or blocks_its_thread(bound.ops)
+        own_threads = blocks_its_thread(bound.ops)
         try:
             call(feeds, fetches, own_threads)
         except Exception as error:
@@ -140,7 +137,7 @@ class Model:
         return run
 
     def _made(self, feeds: tuple[str, ...], fetches: tuple[str, ...], own_threads: bool) -> Callable[..., list[Any]]:
-        """In the caller's thread, which saves a hand-over of 20 µs. Ops that block, and devices, need TensorFlow's."""
+        """In the caller's thread, which saves a hand-over of 20 µs; ops that block need TensorFlow's."""
         if not fetches:  # TensorFlow refuses a call for nothing
             return lambda *_: []
         run = tf.compat.v1.RunOptions(inter_op_thread_pool=0 if own_threads else -1)
