@@ -147,8 +147,6 @@ class Device(Section):
         ..., "One of [pool] devices, written as there: its slots have what follows."
     )
     memory: Size | None = key("all", 'How much of its memory the pool may plan with, such as "20GiB".')
-    layer_devices: dict[Text, LayerDevice] = key({}, 'Moves layers, such as { "encoder/*" = "/gpu:1" }.')
-    clear_devices: bool | None = key("auto", 'Device strings in the graph: "auto" clears those of missing devices.')
     tensorflow: Options = key({}, "Options of [tensorflow] for this device alone, such as { allow_growth = false }.")
 
 
@@ -169,6 +167,8 @@ class Model(Section):
     outputs: dict[str, Text] = key({}, 'Of a graph that declares no signature, such as { y = "output:0" }.')
     xla: bool = key(False, "Whether XLA compiles the graph.")
     mixed_precision: bool = key(False, "Whether 16-bit floats are used where TensorFlow holds that to be safe.")
+    layer_devices: dict[Text, LayerDevice] = key({}, 'Moves layers, such as { "encoder/*" = "/gpu:1" }.')
+    clear_devices: bool | None = key("auto", 'Device strings in the graph: "auto" clears those of missing devices.')
     tensorflow: Options = key({}, "Options of [tensorflow] that it demands of its whole process.")
 
     @field_validator("allowed_batch_sizes")
