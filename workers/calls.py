@@ -1,7 +1,7 @@
 """What jobs with equal specs share: the checked signature, where their tensors lie, and the prepared run."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,27 +33,37 @@ class Call(NamedTuple):
     rows: int
     """The first dimension of all inputs; 0 if there is none or they differ."""
     joint: Joint
+    version: str
+    """Of the model."""
+
+
+class Loaded(NamedTuple):
+    model: Model
+    settings: Mapping[str, Any]
+    """As the pool told them."""
 
 
 class Calls:
-    """For all lanes of the worker: `get(spec)` returns the Call, or raises as `_call` does."""
+    """For all lanes of the worker: `get(number, spec)` returns the Call, or raises as `_call` does."""
 
-    def __init__(self, models: Mapping[str, Model], settings: Mapping[str, Mapping[str, Any]]) -> None:
-        self._models, self._settings = models, settings
+    def __init__(self, loaded: Sequence[Loaded]) -> None:
+        """`loaded`: in the order in which the pool was told of them, by which it counts them."""
+        self._loaded = loaded
         self._lock = threading.Lock()
         self.get = lru_cache(MOST_CALLS)(self._call)  # varying shapes must not fill the worker
         self._joint = lru_cache(MOST_CALLS)(self._prepared)
 
-    def _call(self, spec: bytes) -> Call:
+    def _call(self, number: int, spec: bytes) -> Call:
         """Raises `RunFailed` and `BadMessage`; a prepare of the backend may raise whatever it raises."""
         job = parse_job(spec)
-        model = self._models.get(job.model)
-        if model is None:
-            raise RunFailed("InvalidInput", f"this worker does not serve the model {job.model!r:.80}")
+        model, settings = self._loaded[number]
+        version, asked = settings["version"], job.model.partition("@")[2]
+        if asked.isdecimal() and asked != version.partition("+")[0]:  # the pool changes versions now
+            raise RunFailed("ModelNotFound", f"version {asked} of the model is not served here; version {version} is")
         layout = Layout(job.tensors)
         if job.signature is None:
             run = model.prepare_session([tensor.name for tensor in job.tensors], job.outputs or ())
-            return Call(layout, 0, Joint(run, False, ()))
+            return Call(layout, 0, Joint(run, False, ()), version)
         try:
             name = signature_name(job.signature, model.signatures)
         except LookupError as error:
@@ -67,9 +77,10 @@ class Calls:
         inputs = tuple(tensor.name for tensor in job.tensors)
         outputs = tuple(sorted(job.outputs or signature.outputs))
         with self._lock:  # so that two lanes do not prepare the same
-            return Call(layout, rows, self._joint(job.model, name, inputs, outputs))
+            return Call(layout, rows, self._joint(number, name, inputs, outputs), version)
 
-    def _prepared(self, model: str, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Joint:
-        is_joined = self._models[model].signatures[name].is_joined(inputs, outputs)
-        sizes = sorted(self._settings[model]["allowed_batch_sizes"]) if is_joined else ()
-        return Joint(self._models[model].prepare(name, inputs, outputs), is_joined, tuple(sizes))
+    def _prepared(self, number: int, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Joint:
+        model, settings = self._loaded[number]
+        is_joined = model.signatures[name].is_joined(inputs, outputs)
+        sizes = sorted(settings["allowed_batch_sizes"]) if is_joined else ()
+        return Joint(model.prepare(name, inputs, outputs), is_joined, tuple(sizes))

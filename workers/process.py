@@ -24,11 +24,12 @@ import zmq
 from pool.wire import RELEASE, WIRE
 from pool.wire.bodies import pack
 from pool.wire.exits import Exit
+from pool.wire.files import files_at
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, RunFailed, Traced, Unfit
-from workers.calls import Calls
+from workers.calls import Calls, Loaded
 from workers.lane import Lane
 from workers.memory import wait_until_free
 
@@ -62,7 +63,7 @@ class Worker:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._arenas = Arenas()
-        self._models: Mapping[str, Model] = {}
+        self._loaded: list[Loaded] = []
         self._tracing = threading.Lock()
 
     def serve(self) -> NoReturn:
@@ -80,8 +81,8 @@ class Worker:
         if device["kind"] == "gpu":
             wait_until_free(device, welcome["former"], self._tell)
             self._tell(phase="import")
-        backend, self._models = self._load(welcome, settings)
-        calls = Calls(self._models, {each["name"]: each for each in settings})
+        backend, self._loaded = self._load(welcome, settings)
+        calls = Calls(self._loaded)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._tell(ready=True)
 
@@ -107,27 +108,29 @@ class Worker:
         self._tell(ending=text[:2000])
         os._exit(status)
 
-    def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> tuple[Backend, dict[str, Model]]:
+    def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> tuple[Backend, list[Loaded]]:
         backend: Backend | None = None
-        models: dict[str, Model] = {}
+        loaded: list[Loaded] = []
         status = Exit.MODEL_CANNOT_LOAD
         for each in settings:
             name = each["name"]
             try:
                 backend = backend or backend_of(each["path"], welcome)
                 self._tell(phase="load", model=name)
+                check_files(each)
                 model = backend.load(each)
+                check_files(each)  # while they were read, too
                 self._tell(phase="warm-up", model=name)
                 model.warm_up()
                 self._offer(model, each)
-                models[name] = model
+                loaded.append(Loaded(model, each))
             except (CannotLoad, LoadFailed, BadMessage) as error:
                 if isinstance(error, LoadFailed):
                     status = Exit.LOAD_FAILED
                 self._tell(failed=[name, str(error)])
-        if not models or backend is None:
+        if not loaded or backend is None:
             raise Unfit(status, "none of its models can be loaded")
-        return backend, models
+        return backend, loaded
 
     def _offer(self, model: Model, settings: Mapping[str, Any]) -> None:
         """Tells of a loaded model. Its signatures say from now on whether their jobs are joined."""
@@ -199,9 +202,10 @@ class Worker:
         self._tell(traced=number, **answer)
 
     def _traced(self, name: str, signature: str) -> Sequence[Traced]:
-        model = self._models.get(name)
+        models = {settings["name"]: model for model, settings in self._loaded}
+        model = models.get(name)
         if model is None or signature not in model.signatures:
-            offered = {name: [*model.signatures] for name, model in self._models.items()}
+            offered = {name: [*model.signatures] for name, model in models.items()}
             raise RunFailed("InvalidInput", f"no {signature!r} of {name!r} is loaded in this worker, only {offered}")
         return model.trace(signature)
 
@@ -224,3 +228,15 @@ def backend_of(path: str, welcome: Mapping[str, Any]) -> Backend:
     from workers.tf import Backend as TensorFlow
 
     return TensorFlow({key: welcome[key] for key in ("tensorflow", "device", "state")})
+
+
+def check_files(settings: Mapping[str, Any]) -> None:
+    """Raises `LoadFailed` if they are not those that the pool has chosen for all slots."""
+    path = settings["path"].removeprefix("stub:")
+    try:
+        if settings["files"] and files_at(path).digest != settings["files"]:
+            raise LoadFailed(
+                f"model {settings['name']}: the files of {path} have changed since the pool looked at them"
+            )
+    except OSError as error:
+        raise LoadFailed(f"model {settings['name']}: {path} cannot be read: {error}") from None

@@ -45,7 +45,7 @@ def start(config: Path | None, embedded: int | None) -> int:
             program = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("/pool") else "pool"
             image = os.path.relpath(DEMO / "seven.json")
             click.echo(f"next, in another terminal: {program} submit digits --input pixels=@{image}", err=True)
-    return run(settings, embedded)
+    return run(settings, Path(path) if path else None, embedded)
 
 
 @click.command()
@@ -55,46 +55,49 @@ def start(config: Path | None, embedded: int | None) -> int:
 def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     """Read the configuration and show what would run where. Nothing is started, and TensorFlow is not imported."""
     from pool.config import explain as explained
-    from pool.devices import slots
     from pool.devices.monitor import Monitor
     from pool.endpoint import own
-    from pool.plan.footprints import NAME, Footprints, demands
-    from pool.plan.placement import place, size
-    from pool.serve.start import state_folder
+    from pool.plan.placement import size
+    from pool.serve.start import planned_at_start
 
     if explain is not None:
         click.echo(explained(explain))
         return
     path, settings = read_config(config)
-    sections = [each.model_dump() for each in settings.device]
     with closing(Monitor()) as monitor:
-        devices = slots(settings.pool.devices, os.environ, monitor, settings.pool.workers_per_device, sections)
+        plan = planned_at_start(settings, monitor)
     endpoint = settings.pool.endpoint or own(os.environ, os.getuid())
-    wanted, where = demands(settings.model, devices, Footprints(state_folder(settings) / NAME))
-    plan = place(wanted, where, {})
-    planned = [sum(want.nbytes for want in wanted if want.name in names) for names in plan.values()]
-    seats = [
-        {"slot": slot, **asdict(device), "models": plan[slot], "planned_bytes": planned[slot]}
-        for slot, device in enumerate(devices)
-    ]
-    models = [
-        asdict(want) | {"path": model.path, "slots": [slot for slot, names in plan.items() if want.name in names]}
-        for want, model in zip(wanted, settings.model, strict=True)
-    ]
+    models = []
+    for name, model in plan.models.items():
+        told = plan.settings(name)
+        nbytes, source = plan.facts.needs[told["path"]]
+        slots = [slot for slot in plan.slots if name in plan.names(slot)]
+        about = {"name": name, "path": told["path"], "version": told["version"], "slots": slots}
+        models.append({**about, "replicas": model.replicas, "nbytes": nbytes, "source": source})
+    needs = {each["name"]: each["nbytes"] for each in models}
+    seats = []
+    for slot, device in enumerate(plan.facts.devices):
+        names = plan.names(slot)
+        planned = sum(needs[name] for name in names) if device.memory_bytes else 0
+        seats.append({"slot": slot, **asdict(device), "models": names, "planned_bytes": planned})
     if as_json:
-        echo_json({"config": path, "endpoint": endpoint, "slots": seats, "models": models})
+        missing = [*plan.missing.values()]
+        echo_json({"config": path, "endpoint": endpoint, "slots": seats, "models": models, "missing": missing})
     else:
         click.echo(f"configuration: {path or 'none'}\nendpoint: {endpoint}\n")
         shown = [
-            (slot, each.label, each.name, size(each.memory_bytes), size(planned[slot]), ", ".join(plan[slot]))
-            for slot, each in enumerate(devices)
+            (
+                *(each["slot"], each["label"], each["name"], size(each["memory_bytes"]), size(each["planned_bytes"])),
+                ", ".join(each["models"]) or "–",
+            )
+            for each in seats
         ]
         console().print(table((">SLOT", "DEVICE", "NAME", ">MEMORY", ">PLANNED", "MODELS"), shown), "")
         rows = [
             (each["name"], size(each["nbytes"]), each["source"], ", ".join(map(str, each["slots"])), each["path"])
             for each in models
         ]
-        console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows))
+        console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows), *plan.missing.values(), sep="\n")
     if find_spec("tensorflow") is None:
         raise PoolError("TensorFlow is not installed here; pip install 'tf-worker-pool[worker]'")
 

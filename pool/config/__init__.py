@@ -8,15 +8,17 @@ import json
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pool.config.sections import SECTIONS, Config
+from pool.config.sections import SECTIONS, Config, Model
 from pool.errors import InvalidConfig
 
-__all__ = ["Config", "explain", "load"]
+__all__ = ["Config", "explain", "load", "with_model", "without_model"]
 
 STATEMENT = re.compile(r"\s*(\[{0,2})\s*([A-Za-z_][\w.-]*)\s*[\]=]", re.ASCII)  # a header, or a key before its value
 LISTS = ("device", "model")
@@ -45,6 +47,25 @@ def load(path: Path | None) -> Config:
         line = max(lines.get(key[:length], 0) for length in range(len(key) + 1))  # of it, or of the table around it
         told.append((line, f"{path}:{line}: {name[1:]}: {what}"))
     raise InvalidConfig("\n".join(text for _, text in sorted(told)))
+
+
+def with_model(config: Config, settings: Mapping[str, Any]) -> Config:
+    """With one more [[model]], or in the place of the one of its name. Raises `InvalidConfig`."""
+    try:
+        model = Model.model_validate(settings, context={"base": "/", "names": []})
+    except ValidationError as error:
+        mistakes = [(each["loc"], _mistake({**each, "loc": ("model", *each["loc"])})) for each in error.errors()]
+        raise InvalidConfig("; ".join(f"{'.'.join(map(str, loc))}: {what}" for loc, what in mistakes)) from None
+    models = {each.name: each for each in config.model} | {model.name: model}
+    return config.model_copy(update={"model": [*models.values()]})
+
+
+def without_model(config: Config, name: str) -> Config:
+    """Raises `InvalidConfig` if there is none of this name."""
+    models = [each for each in config.model if each.name != name]
+    if len(models) == len(config.model):
+        raise InvalidConfig(f"no model {name!r:.80}; {_instead(name, [each.name for each in models])}")
+    return config.model_copy(update={"model": models})
 
 
 def explain(key: str) -> str:

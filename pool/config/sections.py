@@ -99,6 +99,7 @@ Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Replicas = Annotated[int | Literal["all"], BeforeValidator(_replicas)]
 Fraction = Annotated[float, Field(ge=0.01, le=1.0)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=0, le=1024)]
 
 
@@ -139,7 +140,8 @@ class Pool(Section):
     endpoint: Address | None = key("auto", 'Where clients connect, such as "ipc:///path/pool.sock".')
     group: Text | None = key("off", "A Unix group whose members may submit jobs, too.")
     drain_timeout: Duration = key("30s", "How long running jobs may take to finish when the pool stops.")
-    state: Located | None = key("auto", "A folder for the inputs of quarantined jobs.")
+    state: Located | None = key("auto", "A folder for the inputs of quarantined jobs, and what was learned of models.")
+    watch: Duration = key("2s", "How often the files of models are looked at for new versions and changes.")
 
 
 class Device(Section):
@@ -153,6 +155,8 @@ class Device(Section):
 class Model(Section):
     name: Name = key(..., "What clients call the model.")
     path: Existing = key(..., "A SavedModel, a frozen graph (.pb), a checkpoint (.meta) or a Keras file.")
+    versions: Literal["newest", "all"] | list[Number] = key("newest", 'Of NAME/1, NAME/2: "newest", "all", or [1, 2].')
+    labels: dict[str, Number] = key({}, 'Names of versions, such as { stable = 2 }: clients ask for version="stable".')
     devices: Devices | None = key("all", 'Which of the pool\'s devices serve the model: [0], ["cpu"] or [[0, 1]].')
     replicas: Replicas | None = key("auto", 'How many slots have a copy; "all"; "auto": one, and GPUs without a model.')
     device_memory: Size | None = key("auto", 'What a copy needs, such as "6GiB"; "auto": as measured, or by its files.')

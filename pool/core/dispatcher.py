@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from pool.core.jobs import SUSPECT, Batch, Group, Job, Line, Model, State, Worker
+from pool.core.jobs import FEW_DEAD, SUSPECT, Batch, Group, Job, Line, Model, State, Worker
 
 LEASED = State.LEASED
 HUNG_S = 60.0
@@ -31,17 +31,28 @@ class Dispatcher:
         self._batches = self._ticks = 0
 
     def worker_comes(self, slot: int, models: Sequence[str]) -> Worker:
-        """Its process is READY to run these models; its lanes come one by one."""
+        """Its process is READY to run these models, which it counts in this order; its lanes come one by one."""
         served = [self.models[name] for name in models]
         group = self._groups.get(frozenset(served))
         if group is None:
+            if len(self._groups) > 2 * len(self.workers) + FEW_DEAD:
+                self._forget_groups()
             group = self._groups[frozenset(served)] = Group(served, dict.fromkeys(served, 0.0))
             for model in served:
                 model.groups.append(group)
                 self._want(model)
-        worker = Worker(slot, group)
+        worker = Worker(slot, group, {model: number for number, model in enumerate(served)})
         group.workers[worker] = self.workers[worker] = None
         return worker
+
+    def _forget_groups(self) -> None:
+        """Those without workers. One that lost its last worker lately is kept, so its models pay for what they used."""
+        for models, group in [*self._groups.items()]:
+            if not group.workers:
+                for model in group.models:
+                    model.groups.remove(group)
+                del self._groups[models]
+                self._due.pop(group, None)
 
     def lane_comes(self, worker: Worker, lane: bytes) -> None:
         worker.idle.append(lane)

@@ -3,6 +3,7 @@
 what its lane says                          after a run that it shared              after a run of its own
 ModelFailed, OutOfMemory, InvalidInput      again, with half of those that failed   it ends
 Stale: a block that may not be cut          it ends, and its client asks anew       it ends
+ModelNotFound: it asks for another version  it ends                                 it ends
 
 its worker died or hung                     again, while its worker runs nothing else: a suspect
 that happened `max_attempts` times          it ends: Quarantined
@@ -10,7 +11,7 @@ its model is stateful                       it may have changed the state, so it
 """
 
 HALVED = frozenset({"ModelFailed", "OutOfMemory", "InvalidInput"})
-OUTCOMES = HALVED | {"Stale"}
+OUTCOMES = HALVED | {"Stale", "ModelNotFound"}
 """What a lane may say of a job."""
 
 

@@ -18,13 +18,15 @@ class SlotState(Enum):
     STARTING = "its process imports what it needs"
     LOADING = "its process loads its models and warms them up"
     READY = "it takes jobs"
+    DRAINING = "it finishes what it runs, and takes nothing new"
     STOPPING = "its process was told to end, or was killed"
     STUCK = "its process was killed and does not end, so neither its device nor its jobs' memory may be used"
     BACKOFF = "its process ended; the next one starts after a pause"
     FATAL = "given up until somebody starts it"
 
 
-STOPPED, STARTING, LOADING, READY = SlotState.STOPPED, SlotState.STARTING, SlotState.LOADING, SlotState.READY
+STOPPED, STARTING, LOADING = SlotState.STOPPED, SlotState.STARTING, SlotState.LOADING
+READY, DRAINING = SlotState.READY, SlotState.DRAINING
 STOPPING, STUCK, BACKOFF, FATAL = SlotState.STOPPING, SlotState.STUCK, SlotState.BACKOFF, SlotState.FATAL
 
 WITHOUT_PROCESS = (STOPPED, BACKOFF, FATAL)
@@ -32,7 +34,8 @@ STEPS = {
     STOPPED: (STARTING,),
     STARTING: (LOADING, STOPPING, *WITHOUT_PROCESS),
     LOADING: (LOADING, READY, STOPPING, *WITHOUT_PROCESS),  # to itself: from loading to warming up
-    READY: (STOPPING, *WITHOUT_PROCESS),
+    READY: (DRAINING, STOPPING, *WITHOUT_PROCESS),
+    DRAINING: (STOPPING, *WITHOUT_PROCESS),
     STOPPING: (STOPPING, STUCK, *WITHOUT_PROCESS),  # to itself: told first, then killed
     STUCK: WITHOUT_PROCESS,
     BACKOFF: (STARTING, STOPPED),
@@ -59,7 +62,7 @@ class Slot:
     reason: str = ""  # why its last process ended
 
     def step(self, state: SlotState, now: float, budget_s: float = inf) -> None:
-        """To LOADING, READY or STOPPING, for so long at most."""
+        """To LOADING, READY, DRAINING or STOPPING, for so long at most."""
         if state not in STEPS[self.state]:
             raise IllegalStep(f"slot {self.number}: {self.state.name} → {state.name}")
         self.state, self.since, self.due = state, now, now + budget_s
@@ -68,6 +71,11 @@ class Slot:
         self.step(STARTING, now, budget_s)
         self.incarnation += 1
         self.is_wanted, self.is_killed = True, False
+
+    def drain(self, now: float, budget_s: float) -> None:
+        """It is wanted no more, once it has finished what it runs."""
+        self.step(DRAINING, now, budget_s)
+        self.is_wanted = False
 
     def stop(self, now: float, grace_s: float) -> None:
         """It is wanted no more. Its process has to be told to end, and killed when `grace_s` is over."""

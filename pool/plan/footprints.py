@@ -3,19 +3,14 @@
 import json
 import logging
 import os
-from collections.abc import Sequence
 from contextlib import suppress
-from glob import escape, iglob
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 
 from pool.config.sections import Model
-from pool.devices import Device, named
-from pool.plan.placement import ALL, Place, Want
 
 NAME = "footprints.json"  # in the state folder
-KEPT, ENTRY_BYTES, MOST_FILES = 1000, 100, 10_000  # the last of a model
+KEPT, ENTRY_BYTES = 1000, 100
 GROWN = 1.05
 # Weights are not all: an allocator rounds up, activations and what kernels work with come on top, and each process
 # holds a CUDA context and the libraries' kernels.
@@ -35,7 +30,10 @@ class Footprints:
             self._known = {key: nbytes for key, nbytes in entries if type(nbytes) is int and 0 < nbytes < 2**62}
 
     def need(self, model: Model, digest: str, disk_bytes: int) -> tuple[int, str]:
-        """Bytes, 0 if nobody knows, and who says so: "device_memory", "learned" or "weights". See `disk`."""
+        """Bytes, 0 if nobody knows, and who says so: "device_memory", "learned" or "weights".
+
+        `digest` and `disk_bytes`: of its files.
+        """
         if model.device_memory is not None:
             return model.device_memory, "device_memory"
         if nbytes := self._known.get(key_of(model, digest)):
@@ -56,30 +54,6 @@ class Footprints:
             part.rename(self._path)
         except OSError as error:  # such as a full disk
             log.warning("what %s takes of a device is not kept for the next start: %s", model.name, error)
-
-
-def disk(path: str) -> tuple[str, int]:
-    """The digest of a model's files, by their names, sizes and times, and their bytes. 0 for what cannot be read."""
-    pattern = escape(path) + "/**" * os.path.isdir(path)
-    if path.endswith(".meta"):  # beside a checkpoint's graph are its weights
-        pattern = escape(path.removesuffix("meta")) + "*"
-    found = []
-    for name in islice(iglob(pattern, recursive=True), MOST_FILES):
-        with suppress(OSError):
-            if os.path.isfile(name):
-                found.append((name, os.path.getsize(name), os.path.getmtime(name)))
-    return sha256(ascii(sorted(found)).encode()).hexdigest(), sum(nbytes for _, nbytes, _ in found)
-
-
-def demands(models: Sequence[Model], devices: Sequence[Device], known: Footprints) -> tuple[list[Want], list[Place]]:
-    """What there is to place, and where. Reads the disk. Raises `InvalidConfig` where `devices` name no slot."""
-    wants = []
-    for model in models:
-        nbytes, source = known.need(model, *disk(model.path))
-        replicas = ALL if model.replicas == "all" else model.replicas
-        slots, is_stateful = tuple(named(model.devices, devices)), bool(model.stateful)
-        wants.append(Want(model.name, nbytes, slots, replicas, model.weight, is_stateful, {}, source))
-    return wants, [Place(slot, each.label, each.memory_bytes, each.kind == "cpu") for slot, each in enumerate(devices)]
 
 
 def key_of(model: Model, digest: str) -> str:

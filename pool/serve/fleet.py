@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -16,15 +16,19 @@ from selectors import EVENT_READ, EpollSelector
 from typing import Any
 
 from pool.config import Config
+from pool.core.failures import Refused
+from pool.core.jobs import ModelPolicy
 from pool.core.jobs import Worker as CoreWorker
 from pool.core.scheduler import Scheduler
 from pool.core.slots import Slot, SlotState
-from pool.devices import Device, cpu_share, environment, merged
+from pool.devices import cpu_share, environment
 from pool.devices.monitor import Monitor
+from pool.plan.rollout import Phase
+from pool.plan.wanted import Plan
 from pool.serve.worker import Seat, Worker, exit_text
 from pool.wire import RELEASE, WIRE
 from pool.wire.exits import FINAL
-from pool.wire.signatures import Signature
+from pool.wire.signatures import Signature, choice
 from pool.wire.specs import BadMessage
 
 LOOK_S = 1.0  # between two looks at workers whose link says nothing
@@ -32,6 +36,8 @@ EXIT_LOOK_S = 0.002  # once the link has ended, the exit follows at once
 SILENT_S = 20.0
 STACKS_S = 0.3  # for the signal handler of a hung worker
 STOP_S = 5.0
+DRAIN_LOOK_S = 0.01
+OVERDUE = "when its time was over"
 MOST_SIGNATURES = 4096
 COMING = (SlotState.STARTING, SlotState.LOADING)
 
@@ -41,33 +47,61 @@ log = logging.getLogger("pool.serve")
 class Fleet:
     def __init__(
         self,
-        config: Config,
-        seats: Sequence[tuple[Device, list[str]]],
+        plan: Plan,
+        monitor: Monitor,
         scheduler: Scheduler,
         address: str,
         state: Path,
         sources: EpollSelector,
         peers: dict[bytes, Any],
-        monitor: Monitor,
     ) -> None:
         """`sources`: what the loop reads, each with what it calls. `peers`: by token and by route."""
-        self._config, self._scheduler, self._address, self._state = config, scheduler, address, state
+        self._scheduler, self._address, self._state = scheduler, address, state
         self._sources, self._peers, self.monitor = sources, peers, monitor
         self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
-        bounds = config.restart.intensity, config.restart.period
-        self.seats = [Seat(Slot(number, *bounds), device, models) for number, (device, models) in enumerate(seats)]
-        self.models: dict[str, dict[str, Any]] = {
-            each.name: {"name": each.name, "path": each.path, "batching": each.batching, "is_stateful": False}
-            | {"signatures": {}, "left_out": {}, "notes": []}
-            for each in config.model
-        }
-        """What the worker that became READY last has said of each."""
+        self._former: dict[int, set[int]] = {}
+        """By slot, pids of workers that have ended, until another one has found their memory free."""
+        self.plan = plan
+        self.seats: list[Seat] = []
+        self.turn: int | None = None
+        """The slot that is changed now: what it misses may come yet."""
+        self.is_starting = True
+        self.models: dict[str, dict[str, Any]] = {}
+        """What is planned or still served, with what the worker that became READY last has said of each."""
         self.workers: dict[CoreWorker, Worker] = {}  # those that are READY
         self.deaths: list[str] = []
         self.has_news = True
         """A slot has come up or gone since somebody set this to False."""
         self.next_look = 0.0
-        self._share = cpu_share([device for device, _ in seats])
+        self._share = cpu_share([plan.facts.devices[number] for number in plan.slots])
+        self.adopt(plan)
+
+    @property
+    def config(self) -> Config:
+        return self.plan.facts.config
+
+    def adopt(self, plan: Plan) -> None:
+        """From now on this is wanted. What it has no more is taken no more, and leaves with the last worker."""
+        self.plan, scheduler = plan, self._scheduler
+        for name, model in plan.models.items():
+            told = plan.settings(name)
+            facts = self.models.setdefault(
+                name, {"name": name, "is_stateful": False, "signatures": {}, "left_out": {}, "notes": []}
+            )
+            if model.stateful is not None:
+                facts["is_stateful"] = model.stateful
+            policy = ModelPolicy(model.weight, model.max_batch, model.batch_wait or 0.0, facts["is_stateful"])
+            scheduler.add_model(name, policy)
+            facts |= {"path": told.get("path", model.path), "version": told.get("version", "")}
+            facts["batching"] = model.batching
+        self._forget_models()
+        self.has_news = True
+
+    def _forget_models(self) -> None:
+        held = {name for seat in self.seats for name in seat.models}
+        for name in self.models.keys() - self.plan.models.keys() - held:
+            del self.models[name]
+            self._scheduler.remove_model(name, f"the pool serves the model {name} no more")
 
     # --- what it knows ------------------------------------------------------------------------------------------
 
@@ -76,31 +110,49 @@ class Fleet:
         """STARTING until all slots have come up or failed, then READY, or DEGRADED if something is missing."""
         if not self._scheduler.is_taking:
             return "DRAINING"
-        if any(seat.slot.state in COMING and seat.slot.incarnation == 1 for seat in self.seats):
+        if self.is_starting:
             return "STARTING"
-        is_whole = all(seat.slot.state is SlotState.READY and not seat.failed for seat in self.seats)
-        return "READY" if is_whole else "DEGRADED"
+        is_whole = all(seat.phase is not Phase.DOWN and not seat.failed for seat in self.seats)
+        is_missing = self.plan.missing or any(map(self.why_unserved, self.plan.models))
+        return "READY" if is_whole and not is_missing else "DEGRADED"
+
+    @property
+    def ready(self) -> set[int]:
+        """The slots that serve."""
+        return {seat.number for seat in self.seats if seat.slot.state is SlotState.READY}
+
+    def served_as(self, asked: str) -> str:
+        """The name in `models` of what clients call `asked`. Raises `Refused`."""
+        name = self.plan.aliases.get(asked)
+        if name is not None:
+            return name
+        if why := self.plan.missing.get(asked):
+            raise Refused("ModelFailed", why)
+        known = choice(asked, [*self.plan.aliases, *self.plan.missing])
+        raise Refused("ModelNotFound", f"the pool serves no model {asked!r:.80}; {known}")
 
     def serving(self, model: str) -> list[int]:
         """The slots that do."""
-        return [
-            seat.slot.number
-            for seat in self.seats
-            if seat.slot.state is SlotState.READY and seat.worker is not None and model in seat.worker.loaded
-        ]
+        return sorted({seat.number for seat in self.seats if seat.serves(model)})
 
     def why_unserved(self, model: str) -> str:
         """Why no slot will serve it; "" as long as one does or may."""
-        why = "no slot has it among its models"
-        for seat in [seat for seat in self.seats if model in seat.models]:
-            failed, slot = seat.failed.get(model), seat.slot
-            if slot.state is SlotState.FATAL:
-                why = failed or f"slot {slot.number} is FATAL: {slot.reason}"
-            elif failed and seat.worker is not None and seat.worker.core is not None:
-                why = failed
-            else:
+        why = self.plan.missing.get(model) or "no slot has it among its models"
+        for number, told in self.plan.slots.items():
+            if all(settings["name"] != model for settings in told["models"]):
+                continue
+            seats = [seat for seat in self.seats if seat.number == number and model in seat.models]
+            if not seats or number == self.turn:
                 return ""
-        return why
+            for seat in seats:
+                failed, slot = seat.failed.get(model), seat.slot
+                if slot.state is SlotState.FATAL:
+                    why = failed or f"slot {number} is FATAL: {slot.reason}"
+                elif failed and (model in seat.left_out or (seat.worker is not None and seat.worker.core is not None)):
+                    why = failed
+                else:
+                    return ""
+        return "" if self.serving(model) else why
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -115,11 +167,30 @@ class Fleet:
                 self._look_at(worker, now)
             if now >= seat.slot.due:
                 self._overdue(seat, now)
+            if seat.slot.state is SlotState.DRAINING:
+                self._drain(seat, now)
+                due = min(due, now + DRAIN_LOOK_S)
             due = min(due, seat.slot.due)
             if (worker := seat.worker) is not None:
                 is_ending = worker.link_ended and seat.slot.state is not SlotState.STUCK
                 due = min(due, worker.dies_at, now + EXIT_LOOK_S if is_ending else inf)
+        if any(seat.slot.state is SlotState.STOPPED for seat in self.seats):
+            self.seats = [seat for seat in self.seats if seat.slot.state is not SlotState.STOPPED]
+            self._forget_models()
+            self.has_news = True
         self.next_look = due
+
+    def _drain(self, seat: Seat, now: float) -> None:
+        """Its worker takes what waits for a model that nobody will serve after it; then it runs out, and ends."""
+        worker = seat.worker
+        if worker is None or worker.core is None:
+            return
+        leaving = set(seat.models) - self.plan.models.keys()
+        if not any(self._scheduler.load_of(name) for name in leaving):
+            self._scheduler.close(worker.core)
+        if worker.core.is_closed and not worker.core.running:
+            seat.slot.stop(now, STOP_S)
+            self.tell(worker, {"stop": True})
 
     def _look_at(self, worker: Worker, now: float) -> None:
         """For its exit, or for a reason to kill it."""
@@ -141,18 +212,35 @@ class Fleet:
             case SlotState.STARTING:  # BACKOFF → STARTING
                 self.start(seat, now)
             case SlotState.STOPPING if seat.worker is not None:
-                self.kill(seat.worker, f"it was still in {seat.worker.phase} when its time was over", now)
+                self.kill(seat.worker, f"it was still in {seat.worker.phase} {OVERDUE}", now)
             case SlotState.STUCK:
                 log.error("slot %d is STUCK: its process was killed and does not end", seat.slot.number)
 
     # --- a worker's life ----------------------------------------------------------------------------------------
 
+    def open(self, number: int, now: float) -> None:
+        """A new seat for a slot, as the plan wants it."""
+        bounds = self.config.restart.intensity, self.config.restart.period
+        seat = Seat(Slot(number, *bounds), self.plan.facts.devices[number], self.plan.slots[number])
+        self.seats.append(seat)
+        self.start(seat, now)
+        self.next_look = now
+
+    def retire(self, seat: Seat, now: float) -> None:
+        """It gets nothing new, finishes what it runs, and ends."""
+        log.info("slot %d: %s", seat.number, "its worker leaves" if seat.worker is not None else "it is given up")
+        if seat.slot.state is SlotState.READY:
+            seat.slot.drain(now, self.config.pool.drain_timeout)
+        else:
+            seat.slot.stop(now, STOP_S)
+            if seat.worker is not None:
+                self.tell(seat.worker, {"stop": True})
+        self.next_look = now
+
     def start(self, seat: Seat, now: float) -> None:
         slot, device = seat.slot, seat.device
-        slot.start(now, self._config.health.import_timeout)
-        models = [each for each in self._config.model if each.name in seat.models]
-        demands = {each.name: each.tensorflow.model_dump(exclude_unset=True) for each in models}
-        tensorflow = merged(self._config.tensorflow.model_dump(), device, demands)
+        slot.start(now, self.config.health.import_timeout)
+        tensorflow, models = seat.told["tensorflow"], [m for m in seat.told["models"] if m["name"] not in seat.left_out]
         try:
             worker = seat.worker = Worker(seat, environment(device, os.environ, tensorflow, self._share), now)
         except OSError as error:
@@ -164,21 +252,22 @@ class Fleet:
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
         shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
         welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self._address}
-        welcome |= {"slot": slot.number, "device": shown, "lanes": self._config.pool.lanes, "tensorflow": tensorflow}
-        welcome |= {"former": self._former(seat)}
-        self.tell(worker, welcome | {"state": str(self._state), "models": len(seat.models)})
+        welcome |= {"slot": slot.number, "device": shown, "lanes": self.config.pool.lanes, "tensorflow": tensorflow}
+        welcome["former"] = self._found_before(seat)
+        self.tell(worker, welcome | {"state": str(self._state), "models": len(models)})
         for each in models:
-            self.tell(worker, {"model": each.model_dump()})
+            self.tell(worker, {"model": each})
 
-    def _former(self, seat: Seat) -> dict[str, Any]:
+    def _found_before(self, seat: Seat) -> dict[str, Any]:
         """The workers whose memory must be free first: those that NVML has listed, else the level before them."""
-        uuids, gpus = seat.device.uuids, self.monitor.gpus
+        uuids, gpus, former = seat.device.uuids, self.monitor.gpus, self._former.get(seat.number, set())
         for uuid in uuids:
             if uuid in gpus and (used := gpus[uuid].used_bytes) is not None:
                 self._levels.setdefault(uuid, used)
-        pids = [pid for pid in seat.former if pid in self.monitor.seen_pids]
-        # Where several workers share a device, the level is theirs, too.
-        has_level = seat.former and seat.device.workers == 1 and all(uuid in self._levels for uuid in uuids)
+        pids = [pid for pid in former if pid in self.monitor.seen_pids]
+        # Where several workers share a device, or two of one slot, the level is theirs, too.
+        is_alone = seat.device.workers == 1 and sum(each.number == seat.number for each in self.seats) == 1
+        has_level = former and is_alone and all(uuid in self._levels for uuid in uuids)
         return {"pids": pids, "level": {uuid: self._levels[uuid] for uuid in uuids} if has_level else None}
 
     def tell(self, worker: Worker, message: dict[str, Any], descriptor: int = -1) -> None:
@@ -207,7 +296,7 @@ class Fleet:
             self.kill(worker, f"it said what no worker says: {type(error).__name__}: {error}", now)
 
     def _told(self, worker: Worker, message: Mapping[str, Any], now: float) -> None:
-        seat, slot, budgets = worker.seat, worker.seat.slot, self._config.health
+        seat, slot, budgets = worker.seat, worker.seat.slot, self.config.health
         match message:
             case {"beat": True}:
                 pass
@@ -218,12 +307,12 @@ class Fleet:
                 worker.phase = f"memory: waits for {what:.500}"
             case {"phase": "import"}:
                 worker.phase = "import"
-                seat.former.clear()
+                self._former.pop(seat.number, None)
                 if slot.state in COMING:
                     slot.step(SlotState.LOADING, now, budgets.import_timeout)
                     self.next_look = now
             case {"phase": "load" | "warm-up" as phase, "model": str(model)}:
-                worker.phase = f"{phase} of {model}"
+                worker.phase, worker.loading = f"{phase} of {model}", model
                 if slot.state in COMING:
                     budget_s = budgets.load_timeout if phase == "load" else budgets.warmup_timeout
                     slot.step(SlotState.LOADING, now, budget_s)
@@ -240,6 +329,8 @@ class Fleet:
                 worker.loaded[model] = dict(message)
             case {"ready": True} if worker.core is None and slot.state is SlotState.LOADING and worker.loaded:
                 self._ready(worker, now)
+            case {"ready": True} if slot.state is SlotState.STOPPING:
+                pass
             case {"ending": str(text)}:
                 worker.ending = text
             case _:
@@ -247,12 +338,13 @@ class Fleet:
 
     def _ready(self, worker: Worker, now: float) -> None:
         seat, number = worker.seat, worker.seat.slot.number
-        stateful = {each.name: each.stateful for each in self._config.model}
+        seat.died_of = worker.loading = ""
         for name, said in worker.loaded.items():
-            facts = self.models[name]
+            facts, model = self.models[name], self.plan.models.get(name)
             facts["signatures"] = {each: record for (of, each), record in worker.signatures.items() if of == name}
             facts["left_out"], facts["notes"] = said["left_out"], said["notes"]
-            facts["is_stateful"] = said["is_stateful"] if stateful[name] is None else stateful[name]
+            stated = model.stateful if model is not None else None
+            facts["is_stateful"] = said["is_stateful"] if stated is None else stated
             if facts["is_stateful"]:
                 self._scheduler.set_stateful(name)
             seat.failed.pop(name, None)
@@ -268,7 +360,7 @@ class Fleet:
     def lane_comes(self, worker: Worker, route: bytes) -> None:
         """The link is read first: READY was sent before the lane's JOIN, on another socket."""
         self.hear(worker)
-        if worker.core is None or len(worker.routes) >= self._config.pool.lanes:
+        if worker.core is None or len(worker.routes) >= self.config.pool.lanes:
             raise BadMessage("a lane of a worker that is not READY, or one too many")
         worker.routes.add(route)
         self._scheduler.lane_comes(worker.core, route)
@@ -298,7 +390,7 @@ class Fleet:
         self._forget(worker.output)
         seat.worker = None
         if seat.device.uuids:
-            seat.former.add(worker.pid)
+            self._former.setdefault(seat.number, set()).add(worker.pid)
         for key in (worker.token, *worker.routes):
             self._peers.pop(key, None)
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))
@@ -313,11 +405,28 @@ class Fleet:
             self.deaths = [*self.deaths[-9:], f"slot {slot.number}: {reason}"]
         else:
             log.info("slot %d: worker %d has ended", slot.number, worker.pid)
-        slot.exited(now, reason, held, is_restartable)
+        is_blamed = slot.is_wanted and core is None and self._blame(worker, reason)
+        slot.exited(now, reason, held or is_blamed, is_restartable or is_blamed)
         worker.close()
         if slot.state is SlotState.FATAL:
             log.error("slot %d is FATAL: %s", slot.number, reason)
         self.has_news, self.next_look = True, now
+
+    def _blame(self, worker: Worker, reason: str) -> bool:
+        """Whether the worker died of a model that is left out from now on, so that the others are served.
+
+        It did if it has used up its time to load it, or if the worker before it died at the same one.
+        """
+        seat, model = worker.seat, worker.loading
+        has_others = len(set(seat.models) - seat.left_out - seat.failed.keys()) > 1
+        is_guilty = bool(model) and (model == seat.died_of or worker.killed_for.endswith(OVERDUE))
+        seat.died_of = model
+        if not has_others or not is_guilty:
+            return False
+        seat.left_out.add(model)
+        seat.failed[model] = f"model {model}: a worker that loaded it ended: {reason}"
+        log.error("slot %d: %s; the slot serves its other models", seat.number, seat.failed[model])
+        return True
 
     def _read(self, worker: Worker) -> None:
         lines = worker.read()

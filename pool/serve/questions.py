@@ -7,26 +7,29 @@ from collections import deque
 from collections.abc import Set
 from typing import Any
 
-from pool.config import Config
 from pool.core.failures import Refused
 from pool.core.scheduler import Scheduler
 from pool.core.slots import SlotState
 from pool.log import Log
+from pool.serve.changes import Changes, Progress, Request
 from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
 from pool.serve.worker import Seat
 from pool.wire import RELEASE
-from pool.wire.signatures import choice
 
 RATE_S = 10
+Asked = tuple[bytes, int]
+"""Route and number of a question."""
 
 
 class Questions:
     def __init__(
-        self, config: Config, endpoint: str, scheduler: Scheduler, fleet: Fleet, clients: Set[Client], kept: Log
+        self, endpoint: str, scheduler: Scheduler, fleet: Fleet, changes: Changes, clients: Set[Client], kept: Log
     ) -> None:
-        self._queue, self._endpoint, self._started = config.queue, endpoint, time.monotonic()
-        self._scheduler, self._fleet, self._clients, self._log = scheduler, fleet, clients, kept
+        self._endpoint, self._started = endpoint, time.monotonic()
+        self._scheduler, self._fleet, self._changes, self._clients, self._log = scheduler, fleet, changes, clients, kept
+        self._asked: dict[Asked, Request] = {}
+        """The changes that were asked for, by who waits for their end."""
         self._counted: deque[tuple[float, dict[str, int]]] = deque([(self._started, {})], maxlen=RATE_S + 1)
 
     def count(self, now: float) -> bool:
@@ -36,21 +39,24 @@ class Questions:
             self._counted.append((now, done))
         return is_time
 
-    def answer(self, client: Client, name: str, arguments: dict[str, Any], now: float) -> object:
-        """None: there is no answer yet. Raises `Refused`."""
-        if name in ("logs", "stop") and not client.is_owner:
+    def answer(self, client: Client, asked: Asked, name: str, arguments: dict[str, Any], now: float) -> object:
+        """None: there is no answer yet, and the same is asked again on news. Raises `Refused`."""
+        if name in ("logs", "stop", "change") and not client.is_owner:
             raise Refused("NotAllowed", f"uid {client.uid} may submit jobs and ask, but {name} is for the pool's user")
         match name:
+            case "change":
+                return self._change(asked, arguments)
             case "status":
                 return self._status(now)
             case "models":
-                return [self._described(model) for model in self._fleet.models]
+                return [self._described(model) for model in self._fleet.plan.models]
             case "model":
                 return self._loaded(str(arguments.get("name", "")))
             case "is_ready":
-                return all(map(self._fleet.serving, self._fleet.models))
+                return all(map(self._fleet.serving, self._fleet.plan.models)) and not self._fleet.plan.missing
             case "ready":
-                names = [str(wanted)] if (wanted := arguments.get("name")) else self._fleet.models
+                plan = self._fleet.plan
+                names = [str(wanted)] if (wanted := arguments.get("name")) else [*plan.models, *plan.missing]
                 return all(self._loaded(each) for each in names) or None
             case "logs":
                 since = arguments.get("since")
@@ -61,11 +67,20 @@ class Questions:
             case _:
                 raise Refused("InvalidInput", f"the pool does not know the question {name!r:.80}")
 
-    def _loaded(self, model: str) -> object:
-        if model not in self._fleet.models:
-            known = choice(model, self._fleet.models)
-            raise Refused("ModelNotFound", f"the pool serves no model {model!r:.80}; {known}")
-        described = self._described(model)
+    def _change(self, asked: Asked, arguments: dict[str, Any]) -> object:
+        """It goes on if nobody waits for it any more."""
+        waiting = {key: request for key, request in self._asked.items() if request.progress is not Progress.OVER}
+        request = self._asked.get(asked) or self._changes.ask(str(arguments.get("what")), arguments)
+        self._asked = waiting | {asked: request}
+        if request.progress is not Progress.OVER:
+            return None
+        del self._asked[asked]
+        if request.error is not None:
+            raise Refused(*request.error)
+        return {"lines": request.lines}
+
+    def _loaded(self, asked: str) -> object:
+        described = self._described(self._fleet.served_as(asked))
         if described["slots"]:
             return described
         if described["why"]:
@@ -86,13 +101,19 @@ class Questions:
                 "state": fleet.state,
                 "uptime_s": now - self._started,
             },
-            "slots": [self._slot(seat, now) for seat in fleet.seats],
+            "slots": [self._slot(seat, now) for seat in sorted(fleet.seats, key=lambda seat: seat.number)],
+            "away": sorted(fleet.plan.facts.away),
             "models": [self._model(name, now) for name in fleet.models],
+            "missing": fleet.plan.missing,
+            "changes": [
+                {"what": each.what, "progress": each.progress.name, "lines": each.lines}
+                for each in self._changes.requests
+            ],
             "queue": {
                 "jobs": scheduler.jobs,
                 "bytes": scheduler.nbytes,
-                "max_jobs": self._queue.max_jobs,
-                "max_bytes": self._queue.max_bytes,
+                "max_jobs": fleet.config.queue.max_jobs,
+                "max_bytes": fleet.config.queue.max_bytes,
             },
             "clients": len(self._clients),
             "deaths": fleet.deaths,
@@ -119,6 +140,7 @@ class Questions:
             "state": slot.state.name,
             "for_s": now - slot.since,
             "models": sorted(worker.loaded) if worker is not None else [],
+            "versions": {each["name"]: [each["version"], each["files"]] for each in seat.told["models"]},
             "failed": seat.failed,
             "doing": doing,
             "jobs": seat.jobs,
@@ -129,7 +151,8 @@ class Questions:
     def _model(self, name: str, now: float) -> dict[str, Any]:
         model = self._scheduler.models[name]
         counts, failed = model.counts, sum(model.counts.failed.values())
-        ready, why = self._fleet.serving(name), self._fleet.why_unserved(name)
+        ready = self._fleet.serving(name)
+        why = self._fleet.why_unserved(name) if name in self._fleet.plan.models else "it is served no more"
         batches = [batch for worker in self._scheduler.workers for batch in worker.running.values()]
         running = sum(len(batch.jobs) for batch in batches if batch.model is model)
         since, answered = self._counted[0]

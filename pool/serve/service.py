@@ -16,14 +16,15 @@ from typing import Any
 import zmq
 from zmq.backend import zmq_poll
 
-from pool.config import Config
 from pool.core.failures import Lie, Refused
-from pool.core.jobs import Batch, Call, Job, ModelPolicy
+from pool.core.jobs import Batch, Call, Job
 from pool.core.scheduler import Policy, Scheduler
-from pool.core.slots import SlotState
-from pool.devices import Device
 from pool.devices.monitor import Monitor
 from pool.log import Log
+from pool.plan.footprints import NAME, Footprints
+from pool.plan.wanted import Plan
+from pool.serve.changes import Changes
+from pool.serve.disk import Disk
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
@@ -71,20 +72,21 @@ class Service:
 
     def __init__(
         self,
-        config: Config,
-        seats: list[tuple[Device, list[str]]],
+        plan: Plan,
+        source: Path | None,
         path: Path,
         state: Path,
         kept: Log,
-        notifier: Notifier,
         monitor: Monitor,
+        notifier: Notifier,
     ) -> None:
+        """`source`: of the configuration; None: there is no file."""
         self.endpoint = f"ipc://{path}"
         self.is_stopping = False
-        self.monitor = monitor
         self.sources = EpollSelector()
         """What is read seldom, each with what is called then."""
-        self._config, self._notifier = config, notifier
+        config = plan.facts.config
+        self._notifier, self.monitor = notifier, monitor
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
         """The first number of a descriptor that no peer gets: the kernel gives out the smallest that is free."""
         self._state = ""
@@ -100,14 +102,12 @@ class Service:
         queue = config.queue
         policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, config.health.hung_after)
         self.scheduler = Scheduler(policy, self._fail, self._release)
-        for model in config.model:
-            self.scheduler.add_model(
-                model.name,
-                ModelPolicy(model.weight, model.max_batch, model.batch_wait or 0.0, model.stateful is True),
-            )
-        self.fleet = Fleet(config, seats, self.scheduler, self.endpoint, state, self.sources, self._peers, monitor)
-        self._questions = Questions(config, self.endpoint, self.scheduler, self.fleet, self._clients, kept)
+        self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources, self._peers)
+        disk = Disk()
+        self.changes = Changes(self.fleet, source, disk, monitor, Footprints(state / NAME))
+        self._questions = Questions(self.endpoint, self.scheduler, self.fleet, self.changes, self._clients, kept)
         self._quarantine = state / "quarantine"
+        self.sources.register(disk, EVENT_READ, disk.hear)
         self.sources.register(self._entrance, EVENT_READ, self._client_comes)
         self.sources.register(int(self._monitor.getsockopt(zmq.FD)), EVENT_READ, self._connections_come)
         self._connections_come()  # a socket's FD tells of messages only to who has looked in vain before
@@ -117,13 +117,13 @@ class Service:
         scheduler, fleet, rare = self.scheduler, self.fleet, self.sources
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
-        for seat in fleet.seats:
-            fleet.start(seat, now)
         while not (self.is_stopping and all(seat.worker is None for seat in fleet.seats)):
-            due = min(scheduler.next_timer(), fleet.next_look, self._notifier.next_alive, now + LOOK_S)
+            due = min(
+                scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive, now + LOOK_S
+            )
             if self._unread:
                 due = min(due, now + RETRY_S)
-            wait_s = due - time.monotonic()
+            wait_s = 0.0 if fleet.has_news else due - time.monotonic()
             ready = zmq_poll(sources, math.ceil(wait_s * 1000) if wait_s > 0 else 0)
             now = time.monotonic()
             for source, _ in ready:
@@ -149,8 +149,11 @@ class Service:
             self.fleet.kill(self.fleet.workers[core], f"it hangs: {reason}", now, is_hung=True)
         if now >= self.fleet.next_look:
             self.fleet.look(now)
+        if now >= self.changes.due:
+            self.fleet.has_news = True
         if self._questions.count(now):
             self.monitor.read(now)
+            self.changes.watch(now)
             self._ask_again(now)
         if self._unread:
             self._retry(now)
@@ -160,9 +163,11 @@ class Service:
         self._notifier.alive(now)
 
     def _news(self, now: float) -> None:
-        """A slot has come up or gone, or the pool stops: whoever waits for it hears of it."""
+        """A slot has come up or gone, or it is time for a change, or the pool stops: whoever waits hears of it."""
         fleet = self.fleet
         fleet.has_news = False
+        if not self.is_stopping:
+            self.changes.act(now)
         for name in fleet.models:
             if why := fleet.why_unserved(name):
                 self.scheduler.give_up(name, why)
@@ -171,7 +176,7 @@ class Service:
         self._ask_again(now)
         if (state := fleet.state) == self._state:
             return
-        line = f"{sum(seat.slot.state is SlotState.READY for seat in fleet.seats)} of {len(fleet.seats)} slots"
+        line = f"{len(fleet.ready)} of {len(fleet.plan.slots)} slots"
         line, self._state = f"{line} at {self.endpoint}", state
         if state == "DRAINING":
             self._notifier.tell("stopping", "STOPPING=1")
@@ -235,7 +240,7 @@ class Service:
             self._clients.add(client)
             self._peers[client.token] = client
             self.sources.register(connection, EVENT_READ, lambda: self._client_link(client))
-            timeout_s = self._config.queue.default_timeout
+            timeout_s = self.fleet.config.queue.default_timeout
             about = {"wire": WIRE, "release": RELEASE, "pid": os.getpid(), "timeout_s": timeout_s}
             client.link.send(about | {"token": client.token})  # if it has gone, its link says so next
 
@@ -322,11 +327,11 @@ class Service:
             case _:
                 raise BadMessage("a question without name and arguments")
         try:
-            answer = self._questions.answer(client, name, arguments, now)
+            answer = self._questions.answer(client, (route, body.job), name, arguments, now)
             if answer is None and now >= until:
-                raise Refused("DeadlineExceeded", "no worker has loaded the model yet")
+                raise Refused("DeadlineExceeded", f"{name}: the pool has not come so far yet")
             if answer is None and len(self._waiting) >= MOST_WAITING:
-                raise Refused("Overloaded", "too many ask for models that are not loaded yet")
+                raise Refused("Overloaded", "too many ask for what is not there yet")
             if answer is None:
                 self._waiting.append((client, route, body, until))
                 return
@@ -376,8 +381,9 @@ class Service:
             job = parse_job(spec)
         except BadMessage as error:
             raise Refused("InvalidInput", str(error)) from None
-        facts = self.fleet.models.get(job.model)
-        if facts is not None and (why := self.fleet.why_unserved(job.model)):
+        model = self.fleet.served_as(job.model)
+        facts = self.fleet.models[model]
+        if why := self.fleet.why_unserved(model):
             raise Refused("ModelFailed", why)
         rows = common_rows([tensor.shape for tensor in job.tensors])
         key = (job.signature, job.outputs, tuple((each.name, each.dtype, each.shape[1:]) for each in job.tensors))
@@ -385,12 +391,12 @@ class Service:
         if any(tensor.dtype == "string" for tensor in job.tensors):
             length = ~length
         is_joined = False
-        if facts is not None and job.signature is not None:
+        if job.signature is not None:
             with suppress(LookupError):  # nothing is known yet, or its lane refuses it
                 known = facts["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
                 is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
-        call = self.scheduler.call(job.model, key, rows, is_joined, length)
+        call = self.scheduler.call(model, key, rows, is_joined, length)
         client.account.keep(spec, call)
         return call
 
@@ -434,7 +440,7 @@ class Service:
 
     def _run(self, batch: Batch, now: float) -> None:
         worker = self.fleet.workers[batch.worker]
-        frames = [BATCH.pack(RUN, 0, len(batch.jobs), batch.number)]
+        frames = [BATCH.pack(RUN, 0, batch.worker.numbers[batch.model], len(batch.jobs), batch.number)]
         for job in batch.jobs:
             body = job.body
             if body[1] & SHARED:
@@ -452,7 +458,7 @@ class Service:
             self.fleet.tell(worker, {"arena": arena, "bytes": size}, descriptor)
 
     def _batch_done(self, worker: Worker, route: bytes, frame: bytes, now: float) -> None:
-        kind, flags, _, number = BATCH.unpack_from(frame)
+        kind, flags, _, _, number = BATCH.unpack_from(frame)
         if kind != DONE or worker.core is None:
             raise BadMessage(f"a lane says {kind}")
         answers = [*bodies(frame, BATCH.size)]
@@ -479,10 +485,10 @@ class Service:
     def stop(self) -> None:
         """Running jobs end, those that wait are handed back; then the workers are told to end."""
         if not self.is_stopping:
-            log.info("stopping: running jobs have %g s", self._config.pool.drain_timeout)
+            log.info("stopping: running jobs have %g s", self.fleet.config.pool.drain_timeout)
             self.is_stopping = self.fleet.has_news = True
             self.fleet.next_look = time.monotonic()
-            self._stop_by = self.fleet.next_look + self._config.pool.drain_timeout
+            self._stop_by = self.fleet.next_look + self.fleet.config.pool.drain_timeout
             self.scheduler.stop_taking()
 
     def close(self) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 from selectors import EVENT_READ
 
 from pool.config import Config
-from pool.devices import merged, named, slots
+from pool.devices import slots
 from pool.devices.monitor import Monitor
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import setup
+from pool.plan.footprints import NAME, Footprints
+from pool.plan.wanted import Plan
+from pool.serve.changes import first_plan
 from pool.serve.service import Service
 from pool.systemd import Notifier
 
@@ -22,32 +25,24 @@ FEWEST_DESCRIPTORS, MOST_DESCRIPTORS = 4096, 1 << 16
 log = logging.getLogger("pool.serve")
 
 
-def run(config: Config, embedded: int | None = None) -> int:
-    """Until the pool has stopped; the exit status. `embedded`: a descriptor whose end of file stops the pool.
+def run(config: Config, source: Path | None, embedded: int | None = None) -> int:
+    """Until the pool has stopped; the exit status. `source`: the file that the configuration is of.
 
-    Raises `InvalidConfig`, and `PoolError` where another pool holds the endpoint.
+    `embedded`: a descriptor whose end of file stops the pool. Raises `InvalidConfig`, and `PoolError` where another
+    pool holds the endpoint.
     """
     endpoint = config.pool.endpoint or own(os.environ, os.getuid())
     path = ipc_path(endpoint)
     raise_descriptors()
-    monitor, sections = Monitor(), [each.model_dump() for each in config.device]
-    devices = slots(config.pool.devices, os.environ, monitor, config.pool.workers_per_device, sections)
-    models = {each.name: named(each.devices, devices) for each in config.model}
-    seats = [
-        (device, served)
-        for number, device in enumerate(devices)
-        if (served := [name for name, where in models.items() if number in where])
-    ]
-    for device, served in seats:
-        demands = {each.name: each.tensorflow.model_dump(exclude_unset=True) for each in config.model}
-        merged(config.tensorflow.model_dump(), device, {name: demands[name] for name in served})
+    state, monitor = state_folder(config), Monitor()
+    plan = planned_at_start(config, monitor)
     prepare_folder(path, config.pool.group)
     hold(path)
     kept = setup(os.environ)
     sockets = (path, path.with_name(f"{path.name}.link"))
     try:
         notifier = Notifier(os.environ, os.getpid())
-        service = Service(config, seats, path, state_folder(config), kept, notifier, monitor)
+        service = Service(plan, source, path, state, kept, monitor, notifier)
         if config.pool.group:
             admit(config.pool.group, *sockets)
         try:
@@ -62,6 +57,13 @@ def run(config: Config, embedded: int | None = None) -> int:
         for each in sockets:
             each.unlink(missing_ok=True)
         kept.close()
+
+
+def planned_at_start(config: Config, monitor: Monitor) -> Plan:
+    """What a pool would run where. Starts the monitor if GPUs are wanted. Raises `InvalidConfig`."""
+    sections = [each.model_dump() for each in config.device]
+    devices = slots(config.pool.devices, os.environ, monitor, config.pool.workers_per_device, sections)
+    return first_plan(config, devices, Footprints(state_folder(config) / NAME))
 
 
 def conduct(service: Service, embedded: int | None) -> None:
@@ -87,7 +89,7 @@ def conduct(service: Service, embedded: int | None) -> None:
     service.sources.register(reader, EVENT_READ, signalled)
     if embedded is not None:
         service.sources.register(embedded, EVENT_READ, left)
-    log.info("starting %d slots at %s", len(service.fleet.seats), service.endpoint)
+    log.info("starting %d slots at %s", len(service.fleet.plan.slots), service.endpoint)
     service.run()
     log.info("stopped after %.0f s", time.monotonic() - began)
 

@@ -7,15 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from pool.core.jobs import Worker as CoreWorker
-from pool.core.slots import Slot
+from pool.core.slots import Slot, SlotState
 from pool.devices import Device
+from pool.plan.rollout import Phase
+from pool.plan.wanted import Told
 from pool.wire.bodies import TOKEN_BYTES
 from pool.wire.exits import Exit
 from pool.wire.link import SEALS, Link
@@ -26,18 +28,44 @@ READ_BYTES = 64 << 10
 
 @dataclass(eq=False)
 class Seat:
-    """A slot, its device and its models."""
+    """A slot, and a worker with those that follow it, all with the same models. A replacement has a seat of its own."""
 
     slot: Slot
     device: Device
-    models: list[str]
+    told: Told
     worker: "Worker | None" = None
     jobs: int = 0
     """That its workers have answered."""
     failed: dict[str, str] = field(default_factory=dict)
     """By model, why it could not be loaded here."""
-    former: set[int] = field(default_factory=set)
-    """Pids of its workers that have ended, until another one has found their memory free."""
+    left_out: set[str] = field(default_factory=set)
+    """Models that its workers are not told of any more, since they died of them."""
+    died_of: str = ""
+    """The model that its last worker was loading when it died."""
+
+    @property
+    def number(self) -> int:
+        return self.slot.number
+
+    @property
+    def models(self) -> list[str]:
+        return [settings["name"] for settings in self.told["models"]]
+
+    @property
+    def missed(self) -> Collection[str]:
+        return self.failed
+
+    def serves(self, model: str) -> bool:
+        return self.slot.state is SlotState.READY and self.worker is not None and model in self.worker.loaded
+
+    @property
+    def phase(self) -> Phase:
+        slot = self.slot
+        if not slot.is_wanted:
+            return Phase.LEAVING
+        if slot.state is SlotState.READY:
+            return Phase.SERVING
+        return Phase.DOWN if slot.state in (SlotState.BACKOFF, SlotState.FATAL, SlotState.STUCK) else Phase.COMING
 
 
 class Worker:
@@ -53,6 +81,7 @@ class Worker:
         self.signatures: dict[tuple[str, str], dict[str, Any]] = {}  # by model and name
         self.loaded: dict[str, dict[str, Any]] = {}  # by model, what it said of it
         self.phase = "import"
+        self.loading = ""  # the model that it loads or warms up
         self.heard_at = now
         self.ending = ""  # its own last words
         self.killed_for = ""

@@ -52,8 +52,11 @@ at the most, in the place of attempts; the seconds it was in the lane before its
 PART = struct.Struct("<QQQQQ")
 """Arena; offset and length of what was written; offset and length of the room for the answer."""
 
-BATCH = struct.Struct("<BBxxIQ")
-"""Kind, flags, number of bodies, batch."""
+BATCH = struct.Struct("<BBHIQ")
+"""Kind, flags, model as the worker counts them, number of bodies, batch.
+
+The pool says which model runs, and so which version. The spec has only what the caller called it.
+"""
 
 TOKEN_BYTES = 16
 INLINE_BYTES = 32 << 10  # what is larger goes through shared memory

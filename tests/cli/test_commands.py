@@ -98,7 +98,9 @@ def lines(text: str) -> list[list[str]]:
 def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
     shell("--help")
     names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
-    assert " ".join(names) == "check health help logs models start status stop submit systemd wait"
+    assert " ".join(names) == (
+        "check drain health help load logs models reload restart start status stop submit systemd undrain unload wait"
+    )
     for name in names:
         shell(name, "--help")
         assert max(map(len, shell.out.splitlines())) <= 80

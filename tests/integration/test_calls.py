@@ -27,21 +27,21 @@ def test_the_lane_s_calls() -> None:
     from pool.wire.specs import job_spec
     from pool.wire.tensors import describe, encode
     from workers.arenas import Arenas
-    from workers.calls import Calls
+    from workers.calls import Calls, Loaded
     from workers.lane import Lane
     from workers.stub import Backend
 
-    settings = {"name": "double", "path": "stub:double", "allowed_batch_sizes": []}
-    lane = Lane(Calls({"double": Backend().load(settings)}, {"double": settings}), Arenas(), 0, "cpu:0")
+    settings = {"name": "double", "path": "stub:double", "allowed_batch_sizes": [], "version": ""}
+    lane = Lane(Calls([Loaded(Backend().load(settings), settings)]), Arenas(), 0, "cpu:0")
     spec, data = job_spec("double", "", None, describe(X)), b"".join(encode([*X.values()]))
     head = HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), len(data), 1, 1.0, 0.0)
-    frame = BATCH.pack(Kind.RUN, 0, 1, 1) + head + spec + data
+    frame = BATCH.pack(Kind.RUN, 0, 0, 1, 1) + head + spec + data
 
     def job() -> None:  # as `Lane.serve` does it between receiving and sending
         came = time.monotonic()
-        _, _, count, number = BATCH.unpack_from(frame)
-        flags, answers = lane.run([*bodies(frame, BATCH.size)], came)
-        answers.insert(0, BATCH.pack(Kind.DONE, flags, count, number))
+        _, _, model, count, number = BATCH.unpack_from(frame)
+        flags, answers = lane.run(model, [*bodies(frame, BATCH.size)], came)
+        answers.insert(0, BATCH.pack(Kind.DONE, flags, model, count, number))
         b"".join(answers)
 
     calls = counted(job)
@@ -80,7 +80,7 @@ def ask():
 
 threading.Thread(target=ask, daemon=True).start()
 sys.setprofile(counter)  # of this thread alone
-sys.exit(run(load(Path({config!r}))))
+sys.exit(run(load(Path({config!r})), None))
 """
 
 

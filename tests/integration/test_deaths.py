@@ -13,7 +13,6 @@ import pytest
 
 from pool import Client, errors
 from support.pools import RunningPool, StartPool, are_gone, pool_in, row, until
-from support.raw import RawClient
 
 FAIL, KILL, HANG, HANG_WITH_GIL, NO_MEMORY, EXIT, UNFIT, BUG = (-float(n) for n in range(1, 9))
 
@@ -173,22 +172,11 @@ def test_a_model_that_cannot_load_leaves_the_others(start_pool: StartPool, load:
     name = "bad"
     path = "stub:double?load={load}"
     """
-    pool = start_pool(config, wait=False)
-    if load in ("fail", "later"):
-        pool.wait_for("ready:")
-        with Client(pool.endpoint) as client:
-            assert client.run("good", row(1.0))["y"].item() == 2.0
-            with pytest.raises(errors.ModelFailed, match="bad"):
-                client.run("bad", row(1.0), timeout=20)
-    else:  # such a model takes its worker with it: the slot is given up, and says why
-        until(lambda: is_there(pool.endpoint), "the pool")
-        raw = RawClient(pool.endpoint)
-        raw.send(raw.job(1, "good", seconds=100, **row(1.0)))  # it waits for a worker
-        assert raw.ends(1) == {1: "ModelFailed"}
-        raw.send(raw.job(2, "good", seconds=100, **row(1.0)))
-        assert raw.ends(1) == {2: "ModelFailed"}
-        raw.close()
-        assert "slot 0 is FATAL" in pool.log.read_text()
+    pool = start_pool(config)
+    with Client(pool.endpoint) as client:
+        assert client.run("good", row(1.0))["y"].item() == 2.0
+        with pytest.raises(errors.ModelFailed, match="bad"):
+            client.run("bad", row(1.0), timeout=20)
 
 
 def test_a_load_that_hangs_is_ended_by_its_budget(start_pool: StartPool) -> None:

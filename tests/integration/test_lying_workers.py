@@ -77,14 +77,14 @@ else:
     dealer = zmq.Context().socket(zmq.DEALER)
     dealer.connect(welcome["address"])
     dealer.send(join(welcome["token"]))
-    _, _, count, number = BATCH.unpack_from(frame := dealer.recv())
+    _, _, _, count, number = BATCH.unpack_from(frame := dealer.recv())
     (job,) = bodies(frame, BATCH.size)
-    done = BATCH.pack(Kind.DONE, 0, 1, number)
+    done = BATCH.pack(Kind.DONE, 0, 0, 1, number)
     answer = failure(job.job, "ModelFailed", "no")
     dealer.send({{
         "a short DONE": b"\\x05",
         "no DONE": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0),
-        "an unknown batch": BATCH.pack(Kind.DONE, 0, 1, number + 7) + answer,
+        "an unknown batch": BATCH.pack(Kind.DONE, 0, 0, 1, number + 7) + answer,
         "too few answers": done,
         "too many answers": done + answer + answer,
         "another job's answer": done + failure(job.job + 1, "ModelFailed", "no"),

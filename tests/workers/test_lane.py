@@ -14,7 +14,7 @@ from pool.wire.specs import job_spec, parse_answer
 from pool.wire.tensors import Layout, describe, encode
 from support.raw import memory
 from workers.arenas import Arenas
-from workers.calls import Calls
+from workers.calls import Calls, Loaded
 from workers.lane import Lane
 
 ARENA = 5
@@ -50,7 +50,7 @@ class Model:
 class Bench:
     def __init__(self, model: Model) -> None:
         self.arenas = Arenas()
-        self.lane = Lane(Calls({"m": model}, {"m": {"allowed_batch_sizes": ()}}), self.arenas, 0, "cpu:0")
+        self.lane = Lane(Calls([Loaded(model, {"allowed_batch_sizes": (), "version": "3"})]), self.arenas, 0, "cpu:0")
 
     def lend(self, size: int) -> int:
         descriptor = memory(size)
@@ -59,7 +59,7 @@ class Bench:
 
     def run(self, *jobs: bytes) -> tuple[int, list[Any]]:
         found: list[Body] = [*bodies(b"".join(jobs))]
-        flags, answers = self.lane.run(found, time.monotonic())
+        flags, answers = self.lane.run(0, found, time.monotonic())
         assert [body.job for answer in answers for body in bodies(answer)] == [body.job for body in found]
         return flags, [self._value(answer) for answer in answers]
 

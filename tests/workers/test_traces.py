@@ -44,7 +44,7 @@ def running(models: dict[str, str]) -> Iterator[tuple[Link, subprocess.Popen[byt
     try:
         link.send({**welcome, "address": "", "token": b"", "tensorflow": config["tensorflow"], "state": "/"})
         for model in config["model"]:
-            link.send({"model": model})
+            link.send({"model": model | {"version": "", "files": ""}})
         hear(link, "ready")
         yield link, process
     finally:

@@ -1,10 +1,11 @@
 """Models without TensorFlow, which can be told to fail in every way: `path = "stub:double?log=FILE"`.
 
-    stub:double     y = 2 x, for x float32 [?, width]; `joined=0`: its rows may not be joined
+    stub:double     y = 2 x, for x float32 [?, width]; `times=N`: y = N x; `joined=0`: its rows may not be joined
     stub:echo       y = x, of dtype `dtype` and any shape
     stub:count      y = how many runs there were before: a stateful model
     stub:sum        y = x minus the mean over all rows: its rows depend on each other, and it does not say so
     stub:shrink     y has one row less than x
+    stub:/FOLDER    what the file `model.stub` in it says, such as "double?times=3", so a stub may have versions
 
 Options: `log=FILE` (a line for each run, with the first value of each row, before it answers), `gate=FILE` (each run
 waits until the file is there), `proven=1` (`batching = "auto"` joins its jobs), `load=fail|later|hang|kill|exit`,
@@ -55,7 +56,11 @@ __doc__ += "".join(f"\n    {value:g}: {name}" for name, (value, _) in FAULTS.ite
 
 class Backend:
     def load(self, settings: Mapping[str, Any]) -> "Model":
-        kind, _, query = str(settings["path"]).removeprefix("stub:").partition("?")
+        text = str(settings["path"]).removeprefix("stub:")
+        if text.startswith("/"):
+            with open(os.path.join(text, "model.stub")) as file:
+                text = file.read().strip()
+        kind, _, query = text.partition("?")
         options = dict(parse_qsl(query))
         match options.get("load", ""):
             case "fail":
@@ -103,7 +108,7 @@ class Model:
         pass
 
     def prepare(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> Run:  # noqa: ARG002
-        compute = _KINDS[self._kind]
+        compute, times = _KINDS[self._kind], float(self._options.get("times", 0)) / 2
 
         def run(arrays: Arrays) -> Arrays:
             x = arrays["x"]
@@ -120,7 +125,8 @@ class Model:
                 if isinstance(first, float) and (fault := _FIRST.get(first)):
                     fault()
             self._runs += 1
-            return {"y": compute(x, self._runs)}
+            y = compute(x, self._runs)
+            return {"y": y * x.dtype.type(times) if times else y}
 
         return run
 

@@ -1,0 +1,123 @@
+"""The versions of a model on its disk: which there are, and which are whole and at rest.
+
+    path/saved_model.pb             one version without a number
+    path/3/saved_model.pb           version 3
+
+What a copy has not finished is not served: a SavedModel is whole once its graph and all parts of its variables are
+there, and at rest once two looks have found the same files. Nothing is read but names, sizes and times.
+"""
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pool.wire.files import Files, files_at
+
+REST_NS = 2_000_000_000  # a first look believes files that are older
+NEWEST, MOST = 4, 32  # versions that are looked at where the newest is served, and where all are
+PARTS = re.compile(r"variables\.data-\d{5}-of-(\d{5})")
+STUB = "stub:"  # "stub:/folder" has versions for the tests' backend, each with a file `model.stub`
+MARKS = ("saved_model.pb", "saved_model.pbtxt", "model.stub")
+
+Chosen = Literal["newest", "all"] | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Version:
+    number: int | None
+    """None: the path itself is the model."""
+    path: str
+    files: Files
+    is_whole: bool
+    """And at rest."""
+
+
+@dataclass(frozen=True)
+class Look:
+    versions: tuple[Version, ...] = ()
+    """Ascending."""
+    troubles: tuple[str, ...] = ()
+
+
+def look(path: str, chosen: Chosen, extra: Sequence[str], before: Look | None) -> Look:
+    """What is there now. `extra`: other files of the model. `before`: the last look, if any. Never raises."""
+    try:
+        found = _look(path, chosen, extra)
+    except OSError as error:
+        versions = [replace(each, is_whole=False) for each in before.versions] if before else []
+        return Look(tuple(versions), (f"{path} cannot be read: {error.strerror or error}",))
+    old = {each.path: each for each in before.versions} if before else {}
+    versions = []
+    for each in found.versions:
+        # The clock of the disk may be another one, so the second look does not ask it.
+        is_same = each.path in old and old[each.path].files == each.files
+        is_old = before is None and time.time_ns() - each.files.changed_ns > REST_NS
+        versions.append(replace(each, is_whole=each.is_whole and (is_same or is_old)))
+    there = {each.path for each in versions}
+    # One that has gone may be on its way back: `mv` of a folder over another takes two steps.
+    versions += [replace(each, is_whole=False) for each in old.values() if each.path not in there and each.is_whole]
+    return Look(tuple(sorted(versions, key=lambda each: each.number or 0)), found.troubles)
+
+
+def _look(path: str, chosen: Chosen, extra: Sequence[str]) -> Look:
+    prefix, folder = (STUB, path.removeprefix(STUB)) if path.startswith(STUB) else ("", path)
+    if prefix and not os.path.isabs(folder):
+        return Look((Version(None, path, Files("", 0, 0), True),))
+    if not os.path.isdir(folder) or any(os.path.exists(os.path.join(folder, name)) for name in MARKS):
+        return Look((Version(None, path, files_at(folder, *extra), _is_whole(folder)),))
+    names, troubles = _numbers(folder)
+    if not names:  # whoever loads it says what is missing
+        return Look((Version(None, path, files_at(folder, *extra), True),), tuple(troubles))
+    if isinstance(chosen, str):
+        numbers = sorted(names)[-(NEWEST if chosen == "newest" else MOST) :]
+    else:
+        numbers = [number for number in sorted(chosen) if number in names]
+    found = []
+    for number in numbers:
+        inside = os.path.join(folder, names[number])
+        with suppress(FileNotFoundError):  # somebody takes it away
+            found.append(Version(number, prefix + inside, files_at(inside, *extra), _is_whole(inside)))
+    return Look(tuple(found), tuple(troubles))
+
+
+def _numbers(folder: str) -> tuple[dict[int, str], list[str]]:
+    """The folders that are versions by their number, and what is wrong with others."""
+    names: dict[int, str] = {}
+    troubles = []
+    for name in sorted((each.name for each in os.scandir(folder) if each.is_dir()), key=lambda name: (len(name), name)):
+        if not name.isascii() or not name.isdigit():
+            continue
+        if len(name) > 40 or int(name) >= 2**63:
+            troubles.append(f"{folder}/{name:.40} is no version: its number is not below 2**63")
+        elif int(name) in names:
+            troubles.append(f"{folder}/{name} is no version: {names[int(name)]} has the same number")
+        else:
+            names[int(name)] = name
+    return names, troubles
+
+
+def _is_whole(path: str) -> bool:
+    if not os.path.isdir(path):
+        return os.path.getsize(path) > 0
+    if not any(os.path.exists(file := os.path.join(path, name)) and os.path.getsize(file) > 0 for name in MARKS):
+        return False
+    variables = os.path.join(path, "variables")
+    if not os.path.isdir(variables):
+        return True
+    names = os.listdir(variables)
+    parts = [match for match in map(PARTS.fullmatch, names) if match]
+    return not names or ("variables.index" in names and bool(parts) and len(parts) == int(parts[0][1]))
+
+
+def version_text(version: Version, first: Mapping[str, str]) -> str:
+    """What answers say. `first`: by path, the digest of the files that were there first.
+
+    Files that were changed in place are another version, or two slots could serve different files under one.
+    """
+    number = "" if version.number is None else str(version.number)
+    digest = version.files.digest
+    return number if first.get(version.path, digest) == digest else f"{number}+{digest[:8]}"

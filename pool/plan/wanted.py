@@ -1,0 +1,170 @@
+"""What each slot should run: one pure function of all that is known.
+
+A start, a reload, a new version, a lost GPU and a restart differ only in the fact that has changed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.config import Config
+from pool.config.sections import Model
+from pool.devices import Device, merged, named
+from pool.plan.placement import ALL, Place, Want, place, place_most
+from pool.plan.versions import Look, version_text
+
+POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "versions", "labels", "tensorflow"}
+"""Keys of a model that a worker does not use, so that a change of them replaces none."""
+
+Told = Mapping[str, Any]
+"""What the workers of a slot are told: "generation", "tensorflow", and "models", in their order."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    config: Config
+    devices: Sequence[Device]
+    """By slot."""
+    looks: Mapping[str, Look] = field(default_factory=dict)
+    """By model, what its disk has."""
+    first: Mapping[str, str] = field(default_factory=dict)
+    """By path of a version, the digest of the files that were there first."""
+    broken: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By path and digest, why these files cannot be served."""
+    drained: frozenset[int] = frozenset()
+    """Slots that get nothing, since somebody has asked for it."""
+    lost: frozenset[int] = frozenset()
+    """Slots whose GPU is lost, until somebody restarts them."""
+    generations: Mapping[int, int] = field(default_factory=dict)
+    """How often somebody asked to restart a slot."""
+    needs: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """By path of a version, the device memory that it needs, 0 where nobody knows; and who says so."""
+
+    @property
+    def away(self) -> frozenset[int]:
+        return self.drained | self.lost
+
+
+@dataclass(frozen=True)
+class Plan:
+    facts: Facts
+    slots: Mapping[int, Told] = field(default_factory=dict)
+    """Those that run something."""
+    models: Mapping[str, Model] = field(default_factory=dict)
+    """By the name that workers know: "digits", or "digits@3" where several versions are served."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """By a name that clients may use, one of `models`."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """By name, why a model that is configured is not served anywhere."""
+
+    def names(self, slot: int) -> list[str]:
+        """Of the models of a slot."""
+        return [each["name"] for each in self.slots[slot]["models"]] if slot in self.slots else []
+
+    def settings(self, model: str) -> Mapping[str, Any]:
+        """What workers are told of one of `models`; empty if none is told."""
+        return next((each for told in self.slots.values() for each in told["models"] if each["name"] == model), {})
+
+
+def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence[Mapping[str, Any]]) -> Plan:
+    """`there`: the models of each slot now, by name. `served`: what workers were told of what they serve.
+
+    Raises `DoesNotFit` where models do not fit into the devices.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    models: dict[str, Model] = {}
+    aliases: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for model in facts.config.model:
+        versions = {}
+        for each in _versions(model, facts, [each for each in served if configured(each["name"]) == model.name]):
+            entries[each["name"]], models[each["name"]] = each, model
+            versions[each["version"].partition("+")[0]] = each["name"]
+        if not versions:
+            look = facts.looks[model.name]
+            broken = [why for each in look.versions if (why := facts.broken.get((each.path, each.files.digest)))]
+            why = "; ".join([*broken, *look.troubles]) or "its files are not there, or not whole yet"
+            missing[model.name] = f"model {model.name}: {why}"
+            continue
+        aliases[model.name] = list(versions.values())[-1]
+        aliases |= {f"{model.name}@{version}": name for version, name in versions.items() if version}
+        for label, number in model.labels.items():
+            if str(number) in versions:
+                aliases[f"{model.name}@{label}"] = versions[str(number)]
+        if not isinstance(model.versions, str):
+            gone = {str(number) for number in model.versions} - versions.keys()
+            missing |= {f"{model.name}@{each}": f"model {model.name}: version {each} is not there" for each in gone}
+    placed, left_out = _placed(facts, entries, models, there)
+    missing |= left_out
+    slots = {}
+    for slot, names in placed.items():
+        if names:
+            demands = {name: demanded(models[name]) for name in names}
+            tensorflow = merged(facts.config.tensorflow.model_dump(), facts.devices[slot], demands)
+            told = [entries[name] for name in names]
+            slots[slot] = {"generation": facts.generations.get(slot, 0), "tensorflow": tensorflow, "models": told}
+    return Plan(facts, slots, models, aliases, missing)
+
+
+def configured(name: str) -> str:
+    """The name of `[[model]]` of what workers know as "digits" or "digits@3"."""
+    return name.partition("@")[0]
+
+
+def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What workers are told of each version of the model that is to be served, ascending.
+
+    Files that are broken, or not at rest, never take the place of what is served already.
+    """
+    is_one = model.versions == "newest"
+    told = {key: value for key, value in model.model_dump().items() if key not in POOLS_OWN}
+    kept = {each["path"]: each for each in served}
+    found: list[dict[str, Any]] = []
+    for version in reversed(facts.looks[model.name].versions):
+        name = model.name if is_one or version.number is None else f"{model.name}@{version.number}"
+        if version.is_whole and (version.path, version.files.digest) not in facts.broken:
+            text = version_text(version, facts.first)
+            found.append(told | {"name": name, "path": version.path, "version": text, "files": version.files.digest})
+        elif (last := kept.get(version.path)) and (version.path, last["files"]) not in facts.broken:
+            found.append(told | {"name": name} | {key: last[key] for key in ("path", "version", "files")})
+        elif version.number is None and version.is_whole:
+            found.append(told | {"name": name, "path": version.path, "version": "", "files": version.files.digest})
+        if found and is_one:
+            break
+    if not found and is_one:  # what has gone from the disk is served on from the workers' memory
+        found += [told | {key: last[key] for key in ("name", "path", "version", "files")} for last in served[-1:]]
+    return found[::-1]
+
+
+def _placed(
+    facts: Facts,
+    entries: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Model],
+    there: Mapping[int, Collection[str]],
+) -> tuple[dict[int, list[str]], dict[str, str]]:
+    places = [
+        Place(slot, device.label, device.memory_bytes, device.kind == "cpu")
+        for slot, device in enumerate(facts.devices)
+        if slot not in facts.away
+    ]
+    wants = []
+    missing: dict[str, str] = {}
+    for name, model in models.items():
+        allowed = named(model.devices, facts.devices)
+        slots = tuple(slot for slot in allowed if slot not in facts.away)
+        if not slots:
+            missing[name] = f"model {name}: all of its slots are drained, or their GPUs are lost: {allowed}"
+            continue
+        replicas = ALL if model.replicas == "all" else model.replicas
+        nbytes, source = facts.needs.get(entries[name]["path"], (0, ""))
+        is_stateful, options = model.stateful is True, demanded(model)
+        wants.append(Want(name, nbytes, slots, replicas, model.weight, is_stateful, options, source))
+    if not facts.away:
+        return place(wants, places, there), missing
+    placed, left_out = place_most(wants, places, there)
+    return placed, missing | {name: f"model {name}: {why}" for name, why in left_out.items()}
+
+
+def demanded(model: Model) -> dict[str, Any]:
+    """TensorFlow's options for a whole process that the model's section gives."""
+    return model.tensorflow.model_dump(exclude_unset=True)

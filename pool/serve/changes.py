@@ -1,0 +1,394 @@
+"""What changes while the pool runs, and how it comes to the slots.
+
+    requests of people ┐
+    looks at disks     ├─► Facts ─ planned ─► Plan ─ Rollout ─► the fleet opens and retires seats ─► news ─► again
+    lost GPUs          ┘
+
+A request that does not come up is taken back: the pool returns to the facts that it began with. Files that do not come
+up are remembered as broken until they change. What came up last is `settled`.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from pool.config import Config, load, with_model, without_model
+from pool.core.failures import Refused
+from pool.core.slots import SlotState
+from pool.devices import Device, fits_beside
+from pool.devices.monitor import Monitor
+from pool.errors import InvalidConfig
+from pool.plan.footprints import Footprints
+from pool.plan.placement import DoesNotFit
+from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
+from pool.plan.versions import Look, look
+from pool.plan.wanted import Facts, Plan, configured, planned
+from pool.serve.disk import Disk
+from pool.serve.fleet import Fleet
+from pool.serve.worker import Seat
+
+VERDICT_S = 6.0  # NVML's word that a GPU is lost comes later than the end of the worker that lost it
+DISK_S = 60.0
+REST_S = 0.3
+MOST_REQUESTS = 100
+
+log = logging.getLogger("pool.serve")
+
+
+class Progress(Enum):
+    WAITING = "others come first"
+    READING = "a disk is asked for what it needs"
+    RUNNING = "slots are changed for it"
+    OVER = "it is done, or has failed"
+
+
+@dataclass(eq=False)
+class Request:
+    """Of a person, to change something. One at a time is read and run."""
+
+    what: str
+    """For people, such as "reload"."""
+    change: Callable[[Facts], Facts]
+    """Called in a thread; may read disks. Raises `InvalidConfig`."""
+    progress: Progress = Progress.WAITING
+    lines: list[str] = field(default_factory=list)
+    """What was done for it."""
+    before: Facts | None = None
+    """What it returns to if it fails."""
+    until: float = inf
+    """When the disk has had its time."""
+    error: tuple[str, str] | None = None
+
+
+class Changes:
+    def __init__(self, fleet: Fleet, source: Path | None, disk: Disk, monitor: Monitor, footprints: Footprints) -> None:
+        """`source`: of the configuration; None: there is no file."""
+        self._fleet, self._source, self._disk, self._monitor = fleet, source, disk, monitor
+        self._footprints = footprints
+        self._facts = fleet.plan.facts
+        self._settled: list[Mapping[str, Any]] = []
+        """What workers were told of what they served when all had come that was wanted."""
+        self._rollout = Rollout()
+        self.requests: deque[Request] = deque()
+        """Those that are not over. The first one runs."""
+        self._verdict: tuple[float, Seat] | None = None
+        """When to say why a turn has failed, and its seat."""
+        self._trouble = ""
+        self._next_look = 0.0
+        self.due = inf
+        """When `act` is to be called, if nothing happens before."""
+
+    # --- what people ask ----------------------------------------------------------------------------------------
+
+    def ask(self, what: str, arguments: Mapping[str, Any]) -> Request:
+        """Raises `Refused`."""
+        if len(self.requests) >= MOST_REQUESTS:
+            raise Refused("Overloaded", f"{MOST_REQUESTS} changes wait already")
+        slots, slot, name = range(len(self._facts.devices)), arguments.get("slot"), str(arguments.get("name", ""))
+        if slot is not None and slot not in slots:
+            raise Refused("InvalidInput", f"there is no slot {slot!r:.80}; there are 0 to {len(slots) - 1}")
+        about = f"{what} {name}" if name else what if slot is None else f"{what} slot {slot}"
+        change: Callable[[Facts], Facts]
+        match what:
+            case "reload" if self._source is not None:
+                change = partial(reloaded, source=self._source)
+            case "reload":
+                raise Refused("InvalidInput", "the pool was started without a configuration file")
+            case "load":
+                change = partial(loaded, settings=dict(arguments.get("settings") or {}) | {"name": name})
+            case "unload":
+                change = partial(unloaded, name=name)
+            case "restart":
+                change = partial(restarted, slots=slots if slot is None else [slot])
+            case "drain" | "undrain" if slot is not None:
+                change = partial(drained, slot=slot, is_drained=what == "drain")
+            case _:
+                raise Refused("InvalidInput", f"the pool knows no change {what!r:.80}")
+        request = Request(about, change)
+        self.requests.append(request)
+        self._fleet.has_news = True
+        log.info("asked to %s", about)
+        return request
+
+    def _begin(self, request: Request, now: float) -> None:
+        request.progress, request.until, facts = Progress.READING, now + DISK_S, self._facts
+
+        def read() -> Facts | InvalidConfig:
+            try:
+                changed = request.change(facts)
+                if changed.config is facts.config:
+                    return changed
+                return replace(changed, looks=looked(changed.config, facts.looks))
+            except InvalidConfig as error:
+                return error
+            except Exception as error:  # whoever asks is told of it
+                log.exception("%s", request.what)
+                return InvalidConfig(f"{type(error).__name__}: {error}")
+
+        self._disk.read(read, partial(self._began, request))
+
+    def _began(self, request: Request, changed: Facts | InvalidConfig) -> None:
+        """Whatever has become known meanwhile stays."""
+        if request.progress is not Progress.READING:
+            return  # its time was over
+        facts = request.before = self._facts
+        request.progress = Progress.RUNNING
+        try:
+            if isinstance(changed, InvalidConfig):
+                raise changed
+            known = replace(changed, lost=facts.lost, first=facts.first, needs=facts.needs)
+            self._adopt(with_looks(known, changed.looks, self._footprints))
+        except (InvalidConfig, DoesNotFit) as error:
+            self._end(request, "InvalidConfig", str(error))
+
+    def _end(self, request: Request, error: str = "", text: str = "") -> None:
+        self.requests.remove(request)
+        request.progress = Progress.OVER
+        self._fleet.has_news = True
+        if error:
+            request.error = error, text
+            log.error("%s failed: %s", request.what, text)
+        else:
+            log.info("%s is done", request.what)
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def act(self, now: float) -> None:
+        """Does what is due. Called on all news, and in time for `due`."""
+        self._look(now)
+        if lost := self._newly_lost(now):
+            log.error("NVML says that the GPUs of these slots are lost; their models are placed anew: %s", sorted(lost))
+            self._adopt(replace(self._facts, lost=self._facts.lost | lost))
+        if self._verdict is not None and now >= self._verdict[0]:
+            _, seat = self._verdict
+            self._verdict = None
+            self._judge(seat)
+        request = self.requests[0] if self.requests else None
+        if request is not None and now >= request.until and request.progress is Progress.READING:
+            self._end(request, "DeadlineExceeded", f"the disk has not answered for {DISK_S:g} s")
+        if self._verdict is None:
+            if request is not None and request.progress is Progress.WAITING and self._rollout.turn is None:
+                self._begin(request, now)
+            self._step(now)
+        until = self.requests[0].until if self.requests and self.requests[0].progress is Progress.READING else inf
+        self.due = min(self._next_look, until, self._verdict[0] if self._verdict is not None else inf)
+
+    def _step(self, now: float) -> None:
+        fleet, rollout = self._fleet, self._rollout
+        if fleet.is_starting and fleet.seats:
+            fleet.is_starting = any(seat.phase is Phase.COMING and seat.slot.incarnation == 1 for seat in fleet.seats)
+            if not fleet.is_starting:
+                self._blame_start()
+        for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting, self._fits):
+            match step:
+                case Open(number):
+                    self._tell(f"slot {number} loads {', '.join(names(fleet.plan, number))}")
+                    fleet.open(number, now)
+                case Retire(seat):
+                    fleet.retire(seat, now)
+                case Failed(seat):
+                    is_gpu = bool(seat.device.uuids and self._monitor.gpus)
+                    self._verdict = now + (VERDICT_S if is_gpu else 0.0), seat
+        fleet.turn = rollout.turn if self._verdict is None else self._verdict[1].number
+        if fleet.is_starting or self._verdict is not None or not rollout.is_done(fleet.plan.slots, fleet.seats):
+            return
+        self._settled = self._serving()
+        if self.requests and self.requests[0].progress is Progress.RUNNING:
+            self._end(self.requests[0])
+
+    def _fits(self, seat: Seat) -> bool:
+        return seat.worker is not None and fits_beside(self._monitor, seat.device, seat.worker.pid)
+
+    def _adopt(self, facts: Facts) -> None:
+        """Plans anew. Raises `DoesNotFit`; then nothing has changed."""
+        there: dict[int, list[str]] = {}
+        for seat in self._fleet.seats:
+            if seat.phase is not Phase.LEAVING:
+                there.setdefault(seat.number, []).extend(seat.models)
+        plan = planned(facts, there, self._served())
+        self._facts = facts
+        for name, why in plan.missing.items():
+            if self._fleet.plan.missing.get(name) != why:
+                log.warning("%s", why)
+        self._fleet.adopt(plan)
+
+    def _tell(self, line: str) -> None:
+        log.info("%s", line)
+        if self.requests:
+            self.requests[0].lines.append(line)
+
+    # --- failures -----------------------------------------------------------------------------------------------
+
+    def _judge(self, seat: Seat) -> None:
+        """Takes back what is to blame for a turn that has failed."""
+        if seat.number in self._facts.away:
+            return  # the models are planned without it already
+        model, why = next(iter(seat.failed.items()), (seat.died_of, seat.slot.reason))
+        text = f"slot {seat.number}: {why}"
+        request = self.requests[0] if self.requests and self.requests[0].progress is Progress.RUNNING else None
+        if (broken := self._broken_by(seat, model, text)) is not None:
+            self._tell(f"{text}; what was served before stays")
+            self._adopt(broken)
+        elif request is not None and (before := request.before) is not None:
+            self._end(request, "ModelFailed", f"{text}; what was served before stays")
+            known = replace(before, first=self._facts.first, broken=self._facts.broken, lost=self._facts.lost)
+            is_same = before.config is self._facts.config
+            self._adopt(replace(known, looks=self._facts.looks if is_same else before.looks))
+        else:
+            log.error("%s", text)
+            self._rollout.accept(seat)
+
+    def _broken_by(self, seat: Seat, model: str, why: str) -> Facts | None:
+        """The facts, with the files of a model marked as broken, if another version of it can be served.
+
+        If it is none whose files are new, whatever is new in the seat counts as broken.
+        """
+        new = {each["name"]: each for each in seat.told["models"] if self._is_replaceable(each)}
+        marked = [new[model]] if model in new else list(new.values())
+        if not marked:
+            return None
+        return replace(self._facts, broken={**self._facts.broken, **{(m["path"], m["files"]): why for m in marked}})
+
+    def _is_replaceable(self, told: Mapping[str, Any]) -> bool:
+        """Whether other files of the model are served, or could be."""
+        section, key = self._fleet.plan.models.get(told["name"]), (told["path"], told["files"])
+        if section is None or not told["files"]:
+            return False
+        served = [each for each in self._served() if each["path"].startswith(section.path)]
+        if good := {(each["path"], each["files"]) for each in served if configured(each["name"]) == section.name}:
+            return key not in good
+        looks = self._facts.looks[section.name].versions
+        others = {(each.path, each.files.digest) for each in looks if each.is_whole} - {key} - self._facts.broken.keys()
+        return bool(others) and section.versions == "newest"
+
+    def _serving(self) -> list[Mapping[str, Any]]:
+        seats = [seat for seat in self._fleet.seats if seat.phase is Phase.SERVING]
+        return [each for seat in seats for each in seat.told["models"] if each["name"] not in seat.failed]
+
+    def _served(self) -> list[Mapping[str, Any]]:
+        """What came up last counts most, and comes last."""
+        return [*self._serving(), *self._settled]
+
+    def _blame_start(self) -> None:
+        """Where the newest version of a model does not load at the start, another one is served."""
+        for seat in self._fleet.seats:
+            for model, why in seat.failed.items():
+                self._facts = self._broken_by(seat, model, why) or self._facts
+        self._adopt(self._facts)
+
+    # --- facts --------------------------------------------------------------------------------------------------
+
+    def _newly_lost(self, now: float) -> frozenset[int]:
+        lost = self._monitor.lost(now)
+        return frozenset(
+            slot
+            for slot, device in enumerate(self._facts.devices)
+            if slot not in self._facts.lost and lost.intersection(device.uuids)
+        )
+
+    def _look(self, now: float) -> None:
+        """Looks at disks, if it is time and the last look has come to its end."""
+        facts, every_s = self._facts, self._fleet.config.pool.watch
+        if now < self._next_look:
+            return
+        self._next_look = inf
+
+        def seen(looks: Mapping[str, Look]) -> None:
+            self._next_look = time.monotonic() + every_s
+            self._fleet.has_news = True
+            if self._facts.config is facts.config:  # else it has looked at other models
+                self._see(looks)
+
+        self._disk.read(lambda: looked(facts.config, facts.looks), seen)
+
+    def _see(self, looks: Mapping[str, Look]) -> None:
+        facts = self._facts
+        for name, each in looks.items():
+            for trouble in set(each.troubles).difference(facts.looks[name].troubles):
+                log.warning("model %s: %s", name, trouble)
+        if looks == facts.looks:
+            return
+        try:
+            self._adopt(with_looks(facts, looks, self._footprints))
+            self._trouble = ""
+        except DoesNotFit as error:
+            if str(error) != self._trouble:
+                log.error("a new version does not fit, so what is served stays: %s", error)
+            self._trouble = str(error)
+
+    def watch(self, now: float) -> None:
+        """What NVML's process says: lost GPUs, and how much memory a model takes, from workers that have it alone."""
+        if self._newly_lost(now):
+            self._fleet.has_news = True
+        for seat in self._fleet.seats:
+            worker, tensorflow = seat.worker, seat.told["tensorflow"]
+            if seat.slot.state is not SlotState.READY or worker is None or len(seat.told["models"]) != 1:
+                continue
+            if not tensorflow["allow_growth"] or tensorflow["per_process_gpu_memory_fraction"]:
+                continue
+            levels = [self._monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._monitor.gpus]
+            if nbytes := sum(level.pids.get(worker.pid) or 0 for level in levels):
+                settings = seat.told["models"][0]
+                if (model := self._fleet.plan.models.get(settings["name"])) is not None:
+                    self._footprints.learn(model, settings["files"], nbytes)
+
+
+def names(plan: Plan, number: int) -> list[str]:
+    return [f"{each['name']} {each['version']}".rstrip() for each in plan.slots[number]["models"]]
+
+
+def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
+    """What the disks have of each model. May take long."""
+    return {model.name: look(model.path, model.versions, (), before.get(model.name)) for model in config.model}
+
+
+def with_looks(facts: Facts, looks: Mapping[str, Look], footprints: Footprints) -> Facts:
+    first, needs = dict(facts.first), dict(facts.needs)
+    for model in facts.config.model:
+        for version in looks[model.name].versions:
+            if version.is_whole:
+                first.setdefault(version.path, version.files.digest)
+            needs[version.path] = footprints.need(model, version.files.digest, version.files.nbytes)
+    return replace(facts, looks=looks, first=first, needs=needs)
+
+
+def first_plan(config: Config, devices: Sequence[Device], footprints: Footprints) -> Plan:
+    """Of a pool that starts. Looks at disks. Raises `DoesNotFit`."""
+    looks = looked(config, {})
+    if not all(version.is_whole for each in looks.values() for version in each.versions):
+        time.sleep(REST_S)  # somebody may be copying
+        looks = looked(config, looks)
+    return planned(with_looks(Facts(config, devices), looks, footprints), {}, ())
+
+
+def reloaded(facts: Facts, source: Path) -> Facts:
+    """With the configuration that the file has now. Raises `InvalidConfig`."""
+    config = load(source)
+    if (config.pool, config.device) != (facts.config.pool, facts.config.device):
+        raise InvalidConfig("[pool] or [[device]] has changed, which needs a new pool: stop this one and start it anew")
+    return replace(facts, config=config, broken={})
+
+
+def loaded(facts: Facts, settings: dict[str, Any]) -> Facts:
+    return replace(facts, config=with_model(facts.config, settings))
+
+
+def unloaded(facts: Facts, name: str) -> Facts:
+    return replace(facts, config=without_model(facts.config, name))
+
+
+def drained(facts: Facts, slot: int, is_drained: bool) -> Facts:
+    return replace(facts, drained=facts.drained | {slot} if is_drained else facts.drained - {slot})
+
+
+def restarted(facts: Facts, slots: Sequence[int]) -> Facts:
+    """A GPU that was lost and is there again is used again."""
+    counts = {slot: facts.generations.get(slot, 0) + 1 for slot in slots}
+    return replace(facts, generations={**facts.generations, **counts}, lost=facts.lost.difference(slots))

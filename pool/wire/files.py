@@ -1,0 +1,49 @@
+"""The files of a model: what tells whether they are still what they were."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MOST_FILES = 10_000
+
+
+class Files(NamedTuple):
+    digest: str
+    """Of their names, sizes and times of change. `cp -p` keeps the time of a modification, but not that of a change."""
+    nbytes: int
+    changed_ns: int
+    """When the last one was changed, on the clock of its disk."""
+
+
+def files_at(*paths: str) -> Files:
+    """Those of a model's path, and of others that belong to it. Reads none of them. Raises `OSError`."""
+    digest = hashlib.sha256()
+    nbytes = changed_ns = count = 0
+    for path in paths:
+        for file in sorted(_below(path)):
+            about = os.stat(file)
+            digest.update(repr((file, about.st_ino, about.st_size, about.st_ctime_ns)).encode())
+            nbytes += about.st_size
+            changed_ns = max(changed_ns, about.st_ctime_ns)
+            count += 1
+            if count > MOST_FILES:
+                raise OSError(f"{path} holds more than {MOST_FILES} files")
+    return Files(digest.hexdigest()[:16], nbytes, changed_ns)
+
+
+def _below(path: str) -> Iterator[str]:
+    """Of a folder all files, of a checkpoint's graph also its data, of any other file that file."""
+    if os.path.isdir(path):
+        for folder, _, names in os.walk(path, onerror=_refuse):
+            # Python may compile what lies beside a handler while it runs.
+            yield from (os.path.join(folder, name) for name in names if not name.endswith(".pyc"))
+    elif path.endswith(".meta"):
+        folder, stem = os.path.split(path.removesuffix(".meta"))
+        yield from (entry.path for entry in os.scandir(folder or ".") if entry.name.startswith(stem))
+    else:
+        yield path
+
+
+def _refuse(error: OSError) -> None:
+    raise error
