@@ -222,7 +222,7 @@ def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
     assert shell("check", "--explain", "model.max_batch").startswith("model.max_batch = 32\n")
     shell("check")
     assert "configuration: none" in shell.out
-    assert ["1", "cpu:1", "CPU", "–"] in lines(shell.out)
+    assert ["1", "cpu:1", "CPU", "–", "–", "digits"] in lines(shell.out)
     (tmp_path / "config.toml").write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "x"\npath = "config.toml"\n')
     record = json.loads(shell("check", "--json"))
     assert record["config"] == str(tmp_path / "config.toml")
