@@ -211,7 +211,7 @@ class Config(BaseModel):
 
     pool: Pool = Pool()
     device: list[Device] = key([], "What differs between devices.")
-    model: list[Model] = key([DEMO], "The models to serve: without any, the demo.", min_length=1)
+    model: list[Model] = key([DEMO], "The models to serve: without any, the demo.", min_length=1, max_length=500)
     tensorflow: TensorFlow = TensorFlow()
     queue: Queue = Queue()
     health: Health = Health()

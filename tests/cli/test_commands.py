@@ -17,6 +17,7 @@ import pool
 from pool.cli import main
 from pool.errors import InvalidConfig, PoolUnreachable
 
+ROOT = Path(__file__).parents[2]
 # As JSON, since a dictionary's display would take a line for each key.
 STATUS: dict[str, Any] = json.loads(
     """{
@@ -73,6 +74,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("POOL_ENDPOINT", f"ipc://{tmp_path}/pool.sock")
     return Shell(capsys, monkeypatch.setattr)
 
@@ -226,7 +228,25 @@ def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "x"\npath = "config.toml"\n')
     record = json.loads(shell("check", "--json"))
     assert record["config"] == str(tmp_path / "config.toml")
-    assert record["models"] == [{"name": "x", "path": str(tmp_path / "config.toml"), "slots": [0]}]
+    expected = {"name": "x", "path": str(tmp_path / "config.toml"), "slots": [0], "source": "weights"}
+    assert record["models"][0] | expected == record["models"][0]
+
+
+@pytest.mark.parametrize(("number", "placed"), [(1, ""), (2, "ac bd"), (4, "a b c d"), (8, "a b c d a b c d")])
+def test_check_places_models(shell: Shell, tmp_path: Path, monkeypatch: Any, number: int, placed: str) -> None:
+    gpus = [{"uuid": f"GPU-{n}", "bus": f"0000:{n}0:00.0", "memory": 16 << 30} for n in range(number)]
+    (tmp_path / "state").write_text(json.dumps({"gpus": gpus}))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("FAKE_NVML_STATE", f"{tmp_path}/state")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests/support/nvml")
+    models = [f'[[model]]\nname = "{name}"\npath = "stub:echo"\ndevice_memory = "6GiB"\n' for name in "abcd"]
+    (tmp_path / "config.toml").write_text("".join(models))
+    if not placed:
+        assert "pool: the models do not fit the devices: there is no room for c\n" in shell("check", status=2)
+        return
+    record = json.loads(shell("check", "--json"))
+    assert " ".join("".join(slot["models"]) for slot in record["slots"]) == placed
+    assert {slot["planned_bytes"] for slot in record["slots"]} == {(12 if number == 2 else 6) << 30}
 
 
 @pytest.mark.usefixtures("client")

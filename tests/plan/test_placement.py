@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import combinations
@@ -15,64 +15,39 @@ from pool.plan import placement
 from pool.plan.placement import ALL, DoesNotFit, Place, Want, place, place_most
 
 GIB, SEEDS = 2**30, 600
-There = Mapping[int, Sequence[str]]
+FRACTION = "per_process_gpu_memory_fraction"
 
 
 def gpus(*gib: int, labels: str = "abcdefgh") -> list[Place]:
     return [Place(slot, labels[slot], size * GIB, False) for slot, size in enumerate(gib)]
 
 
-def cpus(*slots: int) -> list[Place]:
-    return [Place(slot, f"cpu:{slot}", 0, True) for slot in slots]
+CPUS = [Place(slot, f"cpu:{slot}", 0, True) for slot in range(2)]
 
 
-def want(name: str, gib: int, *slots: int, replicas: int | None = None, weight: float = 1.0, **more: Any) -> Want:
-    """Without slots: of all."""
-    is_stateful, options = more.get("is_stateful", False), more.get("options", {})
-    return Want(name, gib * GIB, slots or tuple(range(8)), replicas, weight, is_stateful, options, "device_memory")
+def want(name: str, gib: int, *slots: int, replicas: int | None = None, weight: float = 1.0, **options: Any) -> Want:
+    return Want(name, gib * GIB, slots or tuple(range(8)), replicas, weight, False, options, "device_memory")
 
 
-def fractions(*values: float | None) -> list[Want]:
-    options = [{"per_process_gpu_memory_fraction": value} if value else {} for value in values]
-    return [want(name, 1, options=each) for name, each in zip("abc", options, strict=False)]
-
-
-FOUR = [want(name, 6) for name in "abcd"]
+A, B = want("a", 6), want("b", 6)
 
 
 @pytest.mark.parametrize(
     ("wants", "places", "there", "expected"),
     [
-        (FOUR, gpus(8, 8, 8, 8), {}, "a b c d"),
-        (FOUR, gpus(*[8] * 8), {}, "a b c d a b c d"),
-        (FOUR, gpus(16, 16), {}, "ac bd"),
-        # the largest first, and where they fit
-        ([want("s", 1), want("l", 5), want("m", 3)], gpus(8, 8), {}, "l sm"),
-        ([want("a", 12), want("b", 3, 1)], gpus(8, 16), {}, "- ab"),
-        # unknown sizes do not meet; others are tried where spreading leaves no room
-        ([want(name, 0) for name in "abc"], gpus(8, 16), {}, "ac b"),
+        ([want("s", 1), want("l", 5), want("m", 3)], gpus(8, 8), {}, "l sm"),  # the largest first
+        ([want(name, 0) for name in "abc"], gpus(8, 16), {}, "ac b"),  # what is unknown does not meet
         ([want(name, int(gib)) for name, gib in zip("abcde", "64433", strict=True)], gpus(10, 10), {}, "ac bde"),
-        # further copies: by weight, where they fit and may be, none of a stateful model
-        ([want("a", 1, weight=2), want("b", 1)], gpus(*[8] * 6), {}, "a b a a b a"),
-        ([want("a", 6), want("b", 1, 0, 1)], gpus(8, 8, 4), {}, "a b -"),
-        ([want("a", 1, is_stateful=True, replicas=ALL)], gpus(8, 8), {}, "a -"),
-        # so many as are asked for, on different devices first; a device's memory is that of all of its slots
+        ([want("a", 1, weight=2), want("b", 1)], gpus(*[8] * 6), {}, "a b a a b a"),  # further copies by weight
+        ([A, want("b", 1, 0, 1)], gpus(8, 8, 4), {}, "a b -"),  # where they fit and may be
         ([want("a", 2, replicas=2), want("b", 1, replicas=ALL)], gpus(8, 8, 8), {}, "ab ab b"),
-        ([want("a", 2, replicas=2)], gpus(8, 8, 8, labels="xxy"), {}, "a - a"),
-        ([want("a", 5), want("b", 3), want("c", 5)], gpus(8, 8, 8, labels="xxy"), {}, "a b c"),
-        # CPUs: everywhere, but never in place of a GPU
-        ([want("a", 6), want("b", 6)], cpus(0, 1), {}, "ab ab"),
-        ([want("a", 6), want("b", 6, 1, 2)], [*gpus(8), *cpus(1, 2)], {}, "a b b"),
-        # what is there stays; a further copy gives way to a model, never the last one
-        (FOUR, gpus(16, 16), {0: "a", 1: "bc"}, "ad bc"),
-        ([want("a", 6), want("b", 6)], gpus(8, 8, 8), {0: "a", 1: "a", 2: "a"}, "a b a"),
-        ([want("a", 6), want("b", 6, 0)], gpus(8, 8), {0: "a", 1: "a"}, "b a"),
-        ([want("a", 6), want("b", 6)], gpus(8, 8, 8), {2: "b"}, "a a b"),
-        ([want("a", 6), want("b", 7)], gpus(8, 8), {0: "ab"}, "b a"),
-        (fractions(0.3, 0.5, None), gpus(8, 4), {}, "ac b"),
+        ([want("a", 2, replicas=2)], gpus(8, 8, 8, labels="xxy"), {}, "a - a"),  # on different devices first
+        ([A, B], CPUS, {}, "ab ab"),  # on each
+        ([A, B], gpus(8, 8, 8), {0: "a", 1: "a", 2: "a"}, "a b a"),  # a further copy gives way to a model
+        ([A, B], gpus(8, 8, 8), {2: "b"}, "a a b"),
     ],
 )
-def test_places(wants: list[Want], places: list[Place], there: There, expected: str) -> None:
+def test_places(wants: list[Want], places: list[Place], there: Mapping[int, str], expected: str) -> None:
     plan = place(wants, places, there)
     assert " ".join("".join(names) or "-" for names in plan.values()) == expected
     assert place(wants, places, plan) == plan  # nothing moves without a reason
@@ -80,61 +55,45 @@ def test_places(wants: list[Want], places: list[Place], there: There, expected: 
 
 def test_a_refusal_is_a_table_of_what_needs_what_and_says_what_would_help() -> None:
     with pytest.raises(DoesNotFit) as refusal:
-        place([want("first", 6), want("b", 5), want("c", 0, 1, replicas=ALL)], gpus(8, 4), {})
+        place([want("b", 5), want("c", 0, 0, replicas=ALL)], gpus(4), {})
     assert str(refusal.value).splitlines() == [
         "the models do not fit the devices: there is no room for b",
         "  MODEL                         NEEDS  FROM           COPIES  OF SLOTS",
-        "  first                       6.0 GiB  device_memory       1  0, 1",
-        "  b                           5.0 GiB  device_memory       1  0, 1",
-        "  c                                 –  device_memory       1  1",
+        "  b                           5.0 GiB  device_memory       1  0",
+        "  c                                 –  device_memory       1  0",
         "  DEVICE                          HAS  SLOT",
-        "  a                           8.0 GiB  0",
-        "  b                           4.0 GiB  1",
+        "  a                           4.0 GiB  0",
         f"what would help: {placement.REMEDY}",
     ]
-    with pytest.raises(DoesNotFit, match=r"no room for a\n.*\n.* 3  0, 1\n"):
-        place([want("a", 1, replicas=3)], gpus(8, 8), {})
-
-
-def test_a_refusal_says_that_options_keep_models_apart() -> None:
-    told = "GPUOptions belong to the process: a and b demand per_process_gpu_memory_fraction 0.3 and 0.5, so each"
-    with pytest.raises(DoesNotFit, match=f"\n{told} needs a slot of its own$"):
-        place(fractions(0.3, 0.5), gpus(8), {})
+    told = f"GPUOptions belong to the process: a and b demand {FRACTION} 0.3 and 0.5, so each needs a slot of its own"
+    with pytest.raises(DoesNotFit, match=f"\n{told}$"):
+        place([want("a", 1, **{FRACTION: 0.3}), want("b", 1, **{FRACTION: 0.5})], gpus(8), {})
 
 
 def test_after_a_loss_the_least_valuable_is_left_out() -> None:
-    wants = [want("a", 6), want("b", 6, weight=2), want("c", 2, 2), want("d", 1, replicas=3)]
+    wants = [A, want("b", 6, weight=2), want("c", 2, 2), want("d", 1, replicas=3)]
     plan, left_out = place_most(wants, gpus(8, 8), {0: "a", 1: "d", 2: "bc"})
     assert plan == {0: ["a", "d"], 1: ["b", "d"]}
     assert left_out == {"c": "it needs 2.0 GiB, and none of its devices is there and has that left"}
-    plan, left_out = place_most(wants, gpus(8), {0: "a", 1: "d", 2: "bc"})
-    assert (plan, [*left_out]) == ({0: ["b", "d"]}, ["a", "c"])
 
 
 def test_200_models_on_200_slots() -> None:
-    draw = random.Random(1)
-    places = [Place(slot, f"gpu:{slot}", 8 * GIB, False) for slot in range(200)]
-    wants = [Want(f"m{n}", draw.randint(1, 7) * GIB, tuple(range(200)), None, 1.0, False, {}) for n in range(200)]
+    draw, slots = random.Random(1), tuple(range(200))
+    places = [Place(slot, f"gpu:{slot}", 8 * GIB, False) for slot in slots]
+    wants = [want(f"m{n}", draw.randint(1, 7), *slots) for n in slots]
     began = time.process_time()
     plan = place(wants, places, {})
     assert place(wants, places, plan) == plan
-    with pytest.raises(DoesNotFit):
-        place([*wants, want("b", 9)], places, plan)
-    assert time.process_time() - began < 10
-    print(time.process_time() - began)
+    assert time.process_time() - began < 5  # 0.2 on a quiet machine
 
 
-# --- random machines, by brute force
-
-
-def copies_of(each: Want, allowed: Sequence[int]) -> int:
-    return 1 if each.is_stateful or each.replicas is None else each.replicas if each.replicas > 0 else len(allowed)
-
-
-def allowed_of(each: Want, places: Sequence[Place]) -> list[int]:
+def rules(each: Want, places: Sequence[Place]) -> tuple[list[int], int]:
+    """The slots that the model may be on, and how many of them it needs."""
     allowed = [where for where in places if where.slot in each.slots]
-    of_gpus = [where for where in allowed if not where.is_cpu]
-    return [where.slot for where in (of_gpus if of_gpus and each.replicas is None else allowed)]
+    if each.replicas is None:
+        allowed = [where for where in allowed if not where.is_cpu] or allowed
+    copies = len(allowed) if each.replicas == ALL else each.replicas
+    return [where.slot for where in allowed], 1 if each.is_stateful else copies or 1
 
 
 def holds(plan: Mapping[int, Sequence[Want]], places: Sequence[Place]) -> bool:
@@ -142,10 +101,8 @@ def holds(plan: Mapping[int, Sequence[Want]], places: Sequence[Place]) -> bool:
     used: dict[str, int] = defaultdict(int)
     for where in places:
         used[where.label] += sum(each.nbytes for each in plan[where.slot])
-        for one, other in combinations(plan[where.slot], 2):
-            if any(one.options[key] != other.options.get(key, one.options[key]) for key in one.options):
-                return False
-    return all(used[where.label] <= where.memory_bytes or not where.memory_bytes for where in places)
+    do_agree = all(len({each.options["x"] for each in on if each.options}) < 2 for on in plan.values())
+    return do_agree and all(used[where.label] <= where.memory_bytes or not where.memory_bytes for where in places)
 
 
 def fits(choices: Sequence[tuple[Want, Sequence[int], int]], places: Sequence[Place]) -> bool:
@@ -161,85 +118,74 @@ def fits(choices: Sequence[tuple[Want, Sequence[int], int]], places: Sequence[Pl
     return goes_on(0, {where.slot: [] for where in places})
 
 
-def machine(draw: random.Random) -> tuple[list[Want], list[Place]]:
-    number = draw.randint(1, 4)
-    labels = draw.choice(("abcd", "abcd", "aacd", "aabb"))
-    is_cpu = [label not in "ab" and draw.random() < 0.3 for label in labels]
-    memory = {label: draw.choice((0, 4, 6, 8, 8, 8)) * GIB for label in labels}
-    places = [Place(s, labels[s], 0 if is_cpu[s] else memory[labels[s]], is_cpu[s]) for s in range(number)]
-    wants = []
-    for name in "vwxyz"[: draw.randint(1, 5)]:
-        slots = (
-            tuple(sorted(draw.sample(range(number), draw.randint(1, number)))) if draw.random() < 0.4 else (0, 1, 2, 3)
-        )
-        options = {"x": draw.choice((1, 2))} if draw.random() < 0.3 else {}
-        replicas = draw.choice((None, None, None, 1, 2, ALL))
-        size, weight, is_stateful = draw.randint(0, 7) * GIB, draw.choice((1.0, 2.0)), draw.random() < 0.1
-        wants.append(Want(name, size, slots, replicas, weight, is_stateful, options))
-    return wants, places
+def models(draw: random.Random) -> list[Want]:
+    made = []
+    for name in draw.sample("vwxyz", draw.randint(1, 5)):
+        slots = tuple(slot for slot in range(4) if draw.random() < 0.8)
+        replicas, options = draw.choice((None, None, None, 1, 2, ALL)), draw.choice(({}, {}, {"x": 1}, {"x": 2}))
+        size, weight = draw.randint(0, 6) * GIB, draw.choice((1.0, 2.0))
+        made.append(Want(name, size, slots, replicas, weight, draw.random() < 0.1, options))
+    return made
 
 
 def check(wants: Sequence[Want], places: Sequence[Place], plan: Mapping[int, Sequence[str]], is_whole: bool) -> None:
     """What must hold of every plan. `is_whole`: all copies are there."""
-    by_name = {each.name: each for each in wants}
-    served = {where.slot: [by_name[name] for name in plan[where.slot]] for where in places}
+    served = {slot: [each for each in wants if each.name in names] for slot, names in plan.items()}
     assert holds(served, places)
-    assert all(names == [each.name for each in wants if each.name in names] for names in plan.values())
+    assert plan == {slot: [each.name for each in on] for slot, on in served.items()}
     for each in wants:
-        allowed = allowed_of(each, places)
-        slots = [slot for slot, names in plan.items() if each.name in names]
-        assert {*slots} <= {*allowed}
-        is_further = each.replicas is None and not each.is_stateful
-        assert len(slots) == copies_of(each, allowed) or (is_further and slots) or (not is_whole and slots)
-        for where in [where for where in places if is_further and where.slot in {*allowed} - {*slots}]:
-            added = served | {where.slot: [*served[where.slot], each]}
-            assert not holds(added, places) or (not where.is_cpu and served[where.slot]), "it is idle"
-        shared = [slot for slot in slots if len(served[slot]) > 1]
-        assert not is_further or len(shared) <= 1 or all(where.is_cpu for where in places if where.slot in slots)
+        allowed, copies = rules(each, places)
+        slots = {slot for slot, on in served.items() if each in on}
+        assert slots <= {*allowed}
+        if each.replicas is not None or each.is_stateful:
+            assert len(slots) == copies or (slots and not is_whole)
+            continue
+        for where in [where for where in places if where.slot in {*allowed} - slots]:
+            is_idle = where.is_cpu or not served[where.slot]
+            assert not (is_idle and holds(served | {where.slot: [*served[where.slot], each]}, places))
+        shared = [where for where in places if where.slot in slots and not where.is_cpu and len(served[where.slot]) > 1]
+        assert len(shared) <= 1 <= len(slots)
 
 
 def walk(module: Any, seed: int) -> str:
     """A machine, and a change of it. Raises AssertionError at a broken promise. Returns how it went."""
-    draw, there, outcome = random.Random(seed), {}, ""
-    wants, places = machine(draw)
-    for _ in range(2):
-        allowed = {each.name: allowed_of(each, places) for each in wants}
-        choices = [(each, allowed[each.name], copies_of(each, allowed[each.name])) for each in wants]
-        most, left_out = module.place_most(wants, places, there)
+    draw, outcome, there = random.Random(seed), "", {}
+    labels = draw.choice(("abef", "abef", "aaef", "aabb", "abcd", "aacd"))  # c and d are CPUs
+    sizes = {each: draw.choice((0, 4, 6, 8, 8)) * GIB * (each not in "cd") for each in "abcdef"}
+    places = [Place(slot, each, sizes[each], each in "cd") for slot, each in enumerate(labels)][: draw.randint(1, 4)]
+    wants = models(draw)
+    for _ in range(3):
+        served = {name for where in places for name in there.get(where.slot, ())}
+        choices = [(each, *rules(each, places)) for each in wants]
+        plan, left_out = module.place_most(wants, places, there)
         try:
-            plan = module.place(wants, places, there)
+            assert module.place(wants, places, there) == plan
         except module.DoesNotFit:
-            assert not all(copies for _, _, copies in choices) or not fits(choices, places)
-            check([each for each in wants if each.name not in left_out], places, most, is_whole=False)
-            served = {name for where in places for name in there.get(where.slot, ())}
-            above: list[Want] = []
-            for each in sorted(wants, key=lambda each: (-each.weight, each.name not in served, each.nbytes)):
-                does_fit = fits([(one, allowed[one.name], 1) for one in (*above, each)], places)
-                assert does_fit == (each.name not in left_out)
-                above += [each] * does_fit
+            check([each for each in wants if each.name not in left_out], places, plan, is_whole=False)
+            assert not all(slots for _, slots, _ in choices) or not fits(choices, places)
+            choices.sort(key=lambda choice: (-choice[0].weight, choice[0].name not in served, choice[0].nbytes))
+            ones = [(each, slots, 1) for each, slots, _ in choices]
+            for number, (each, _, _) in enumerate(ones):
+                above = [one for one in ones[:number] if one[0].name not in left_out]
+                assert fits([*above, ones[number]], places) == (each.name not in left_out)
             outcome += "refused "
-            plan = most
         else:
-            assert (most, left_out) == (plan, {})
-            check(wants, places, plan, is_whole=True)
-            here = {
-                each.name: [slot for slot in allowed[each.name] if each.name in there.get(slot, ())] for each in wants
-            }
-            kept = [(each, here[each.name] if len(here[each.name]) >= n else of, n) for each, of, n in choices]
-            if there and fits(kept, places):
-                for each, slots, copies in kept:
-                    assert sum(each.name in plan[slot] for slot in slots) >= copies, "it moved"
+            check(wants, places, plan, is_whole=not left_out)
+            here = [[slot for slot in slots if each.name in there.get(slot, ())] for each, slots, _ in choices]
+            still = [(each, now if len(now) >= n else of, n) for (each, of, n), now in zip(choices, here, strict=True)]
+            if served and fits(still, places):
+                assert all(sum(each.name in plan[slot] for slot in slots) >= n for each, slots, n in still), "it moved"
                 outcome += "stayed "
             outcome += "placed "
         there = plan
-        wants, places = (machine(draw)[0], places) if draw.random() < 0.5 else (wants, places[1:] or places)
+        wants = wants[1:] + [each for each in models(draw) if each.name not in {one.name for one in wants}]
+        places = places[draw.random() < 0.2 :] or places
     return outcome
 
 
 def test_random_machines() -> None:
-    outcomes = " ".join(walk(placement, seed) for seed in range(SEEDS)).split()
-    counts = {word: outcomes.count(word) for word in ("placed", "refused", "stayed")}
-    assert min(counts.values()) > 200, counts
+    counts = Counter(word for seed in range(SEEDS) for word in walk(placement, seed).split())
+    assert min(counts[word] for word in ("placed", "refused", "stayed")) > 300, counts
 
 
 @pytest.mark.parametrize(
@@ -256,7 +202,6 @@ def test_random_machines() -> None:
         ("what was tried is undone", "self._free[each.label] += want.nbytes", "pass"),
         ("every way is tried", "if self._looks < 0:", "if True:"),
         ("all copies are there", "len(put) == copies and ", ""),
-        ("all slots are meant", "max(1, len(allowed)) if", "1 if"),
         ("the least weight is left out", "(-want.weight,", "(want.weight,"),
     ],
 )
@@ -265,5 +210,5 @@ def test_a_broken_promise_is_noticed(promise: str, old: str, new: str) -> None:
     assert source.count(old) == 1
     mutant = ModuleType("pool.plan.placement")
     exec(compile(source.replace(old, new), "placement.py", "exec"), vars(mutant))
-    with pytest.raises((AssertionError, KeyError)):
+    with pytest.raises(AssertionError):
         print(promise, [walk(mutant, seed) for seed in range(SEEDS)])

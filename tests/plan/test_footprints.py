@@ -1,0 +1,46 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.config.sections import Model
+from pool.plan.footprints import BASE_BYTES, KEPT, Footprints, disk
+
+
+def model(path: str, **keys: Any) -> Model:
+    return Model.model_validate({"name": "m", "path": path, **keys}, context={"base": "/", "names": []})
+
+
+def test_what_a_model_needs_is_what_its_section_says_or_a_run_has_shown_or_by_its_files(tmp_path: Path) -> None:
+    for name in ("a.meta", "a.data-00000-of-00001", "ab.meta"):  # a checkpoint's weights are beside its graph
+        (tmp_path / name).write_bytes(bytes(500))
+    file, one = tmp_path / "state" / "footprints.json", model(f"{tmp_path}/a.meta")
+    digest, nbytes = disk(one.path)
+    footprints = Footprints(file)
+    assert footprints.need(one, digest, nbytes) == (BASE_BYTES + 1200, "weights")
+    footprints.learn(one, digest, 5000)
+    kept = file.stat()
+    footprints.learn(one, digest, 5200)  # little more
+    footprints.learn(one, digest, 100)
+    assert file.stat() == kept
+    footprints.learn(one, digest, 6000)
+    assert Footprints(file).need(one, digest, nbytes) == (6000, "learned")
+    assert footprints.need(model(one.path, device_memory="1GiB"), digest, nbytes) == (1 << 30, "device_memory")
+    assert footprints.need(model(one.path, max_batch=64), digest, nbytes)[1] == "weights"
+    (tmp_path / "a.meta").write_bytes(bytes(1000))
+    assert footprints.need(one, *disk(one.path)) == (BASE_BYTES + 1800, "weights")
+    assert footprints.need(model("stub:echo"), *disk("stub:echo")) == (0, "weights")
+
+
+FULL = json.dumps({f"{number:032}": 10**12 for number in range(KEPT)})
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": ', '{"a": true, "b": -1, "c": "x"}', "[" * 99_999, FULL])
+def test_a_broken_file_is_replaced_and_a_disk_that_fails_is_no_fault(tmp_path: Path, text: str, caplog: Any) -> None:
+    (tmp_path / "f.json").write_text(text)
+    Footprints(tmp_path / "f.json").learn(model("stub:echo"), "x", 7)
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert (len(found), [*found.values()][-1]) == (KEPT if text == FULL else 1, 7)
+    Footprints(tmp_path / "f.json" / "away").learn(model("stub:echo"), "x", 7)
+    assert "is not kept for the next start: " in caplog.text
