@@ -158,7 +158,7 @@ class Model(Section):
     versions: Literal["newest", "all"] | list[Number] = key("newest", 'Of NAME/1, NAME/2: "newest", "all", or [1, 2].')
     labels: dict[str, Number] = key({}, 'Names of versions, such as { stable = 2 }: clients ask for version="stable".')
     devices: Devices | None = key("all", 'Which of the pool\'s devices serve the model: [0], ["cpu"] or [[0, 1]].')
-    replicas: Replicas | None = key("auto", 'How many slots have a copy; "all"; "auto": one, and GPUs without a model.')
+    replicas: Replicas | None = key("auto", 'Its copies: "all", or such as 2; "auto": one, and on GPUs without a model.')
     device_memory: Size | None = key("auto", 'What a copy needs, such as "6GiB"; "auto": as measured, or by its files.')
     batching: Literal["auto", "on", "off"] = key("auto", 'Joins jobs of proven rows; "on": you vouch for all.')
     max_batch: Rows = key(32, "The most rows that run as one batch.")

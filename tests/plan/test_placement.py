@@ -129,7 +129,6 @@ def models(draw: random.Random) -> list[Want]:
 
 
 def check(wants: Sequence[Want], places: Sequence[Place], plan: Mapping[int, Sequence[str]], is_whole: bool) -> None:
-    """What must hold of every plan. `is_whole`: all copies are there."""
     served = {slot: [each for each in wants if each.name in names] for slot, names in plan.items()}
     assert holds(served, places)
     assert plan == {slot: [each.name for each in on] for slot, on in served.items()}
