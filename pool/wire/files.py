@@ -39,7 +39,7 @@ def _below(path: str) -> Iterator[str]:
             # Python may compile what lies beside a handler while it runs.
             yield from (os.path.join(folder, name) for name in names if not name.endswith(".pyc"))
     elif path.endswith(".meta"):
-        folder, stem = os.path.split(path.removesuffix(".meta"))
+        folder, stem = os.path.split(path.removesuffix("meta"))
         yield from (entry.path for entry in os.scandir(folder or ".") if entry.name.startswith(stem))
     else:
         yield path
