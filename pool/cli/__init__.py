@@ -13,7 +13,7 @@ import click
 from pool.cli.asking import health, logs, stop, submit, wait
 from pool.cli.changing import drain, load, reload, restart, undrain, unload
 from pool.cli.local import check, show_page, start, systemd
-from pool.cli.status import models, status
+from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
 from pool.log import printable
 
@@ -26,7 +26,7 @@ def cli() -> None:
 
 for command in (start, stop, status, models, submit, check, logs, wait, health, systemd, show_page):
     cli.add_command(command)
-for command in (reload, load, unload, restart, drain, undrain):
+for command in (reload, load, unload, restart, drain, undrain, placement):
     cli.add_command(command)
 
 

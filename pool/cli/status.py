@@ -53,8 +53,12 @@ def drawn(record: Record) -> Group:
     head.append(f", release {about['release']}\n{printable(about['endpoint'])}\njobs: {queue['jobs']:,} of ")
     head.append(f"{queue['max_jobs']:,}, {decimal(queue['bytes'])} of {decimal(queue['max_bytes'])}; ")
     head.append(f"clients: {record['clients']}\n")
+    has_gpus = any(each["gpus"] for each in record["slots"])
     slots = [
-        (each["slot"], each["device"], each["pid"] or "–", state(each), ", ".join(each["models"]) or "–", each["doing"])
+        (
+            *(each["slot"], each["device"], each["pid"] or "–", state(each)),
+            *(", ".join(versioned(each)) or "–", each["doing"], *([gpus(each)] if has_gpus else [])),
+        )
         for each in record["slots"]
     ]
     loads = [
@@ -68,11 +72,26 @@ def drawn(record: Record) -> Group:
     titles = ("MODEL", "STATE", ">WAIT", ">RUN", ">DONE", ">FAILED", ">RATE", ">P50", ">P99")
     return Group(
         head,
-        table((">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW"), slots),
+        table((">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW", *(["GPU"] if has_gpus else [])), slots),
         "",
         table(titles, loads),
         *map(printable, troubles(record)),
     )
+
+
+def versioned(slot: Record) -> list[str]:
+    """Its models, with their versions."""
+    return [f"{name} {slot['versions'].get(name, [''])[0]}".rstrip() for name in slot["models"]]
+
+
+def gpus(slot: Record) -> str:
+    """Memory in use, load and temperature of each."""
+    shown = []
+    for gpu in slot["gpus"]:
+        used, total = (decimal(gpu[key]) if gpu[key] is not None else "?" for key in ("used_bytes", "total_bytes"))
+        rest = [f"{gpu[key]}{unit}" for key, unit in (("utilization", " %"), ("temperature", " °C")) if gpu[key]]
+        shown.append(", ".join([f"{used} of {total}", *rest]))
+    return "; ".join(shown)
 
 
 def state(of: Record) -> Text:
@@ -87,6 +106,9 @@ def troubles(record: Record) -> Iterator[str]:
             yield f"Slot {slot['slot']} is {slot['state']}: {slot['why']}"
         for name, why in slot["failed"].items():
             yield f"Slot {slot['slot']} cannot load {name}: {why}"
+    yield from record["missing"].values()
+    for change in record["changes"]:
+        yield f"Change: {change['what']} is {change['progress']}{''.join(f'; {line}' for line in change['lines'][-1:])}"
     for model in record["models"]:
         if model["errors"]:
             named = ", ".join(f"{count:,} {error}" for error, count in model["errors"].items())
@@ -119,6 +141,24 @@ def models(as_json: bool, endpoint: str | None) -> None:
             for key, info in infos.items()
         ]
         console().print(*map(printable, lines), table(("SIGNATURE", "", "NAME", "TENSOR", "NOTE"), rows), "", sep="\n")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--signature", metavar="NAME", default="", help="Default: serving_default, or the only one.")
+@as_json
+@endpoint_option
+def placement(model: str, signature: str, as_json: bool, endpoint: str | None) -> None:
+    """Show on which devices of a worker the operations of MODEL run: it runs once on zeros, and is traced."""
+    with pool.Client(endpoint) as client:
+        record = client.placement(model, signature)
+    if as_json:
+        echo_json(record)
+        return
+    rows = [(each["device"], each["ops"], span(each["seconds"]), each["names"]) for each in record["devices"]]
+    click.echo(printable(f"{model} in slot {record['slot']} on {record['device']}"))
+    shown = [(device, ops, time, ", ".join(slowest[:5])) for device, ops, time, slowest in rows]
+    console().print(table(("DEVICE", ">OPS", ">TIME", "SLOWEST"), shown))
 
 
 def note(signature: Signature, name: str) -> str:

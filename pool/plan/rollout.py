@@ -90,14 +90,14 @@ class Rollout:
                     yield Open(number)
             return
         while True:
-            number = self._next(wanted, slots) if self.turn is None else self.turn
-            if number is None:
+            turn = self._next(wanted, slots) if self.turn is None else self.turn
+            if turn is None:
                 return
             if self.turn is None:
-                self.turn = number
-                before = [set(seat.missed) for seat in slots[number] if seat.told != wanted.get(number)]
+                self.turn = turn
+                before = [set(seat.missed) for seat in slots[turn] if seat.told != wanted.get(turn)]
                 self._missed = set.intersection(*before) if before else set()
-            for step in self._turn(number, wanted.get(number), slots.get(number, []), fits):
+            for step in self._turn(turn, wanted.get(turn), slots.get(turn, []), fits):
                 yield step
                 if isinstance(step, Failed):  # what follows depends on what is to blame
                     self.turn = None

@@ -84,6 +84,7 @@ class Changes:
         self._next_look = 0.0
         self.due = inf
         """When `act` is to be called, if nothing happens before."""
+        self._warn({})
 
     # --- what people ask ----------------------------------------------------------------------------------------
 
@@ -310,18 +311,21 @@ class Changes:
 
     def _see(self, looks: Mapping[str, Look]) -> None:
         facts = self._facts
-        for name, each in looks.items():
-            for trouble in set(each.troubles).difference(facts.looks[name].troubles):
-                log.warning("model %s: %s", name, trouble)
         if looks == facts.looks:
             return
         try:
             self._adopt(with_looks(facts, looks, self._footprints))
+            self._warn(facts.looks)
             self._trouble = ""
         except DoesNotFit as error:
             if str(error) != self._trouble:
                 log.error("a new version does not fit, so what is served stays: %s", error)
             self._trouble = str(error)
+
+    def _warn(self, before: Mapping[str, Look]) -> None:
+        for name, each in self._facts.looks.items():
+            for trouble in set(each.troubles).difference(before[name].troubles if name in before else ()):
+                log.warning("model %s: %s", name, trouble)
 
     def watch(self, now: float) -> None:
         """What NVML's process says: lost GPUs, and how much memory a model takes, from workers that have it alone."""

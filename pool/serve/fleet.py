@@ -331,6 +331,9 @@ class Fleet:
                 self._ready(worker, now)
             case {"ready": True} if slot.state is SlotState.STOPPING:
                 pass
+            case {"traced": int(number)} if worker.traces.get(number, ()) is None:
+                worker.traces[number] = dict(message)
+                self.has_news = True
             case {"ending": str(text)}:
                 worker.ending = text
             case _:

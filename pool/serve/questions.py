@@ -14,10 +14,12 @@ from pool.log import Log
 from pool.serve.changes import Changes, Progress, Request
 from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
-from pool.serve.worker import Seat
+from pool.serve.worker import Seat, Worker
 from pool.wire import RELEASE
+from pool.wire.signatures import signature_name
 
 RATE_S = 10
+MOST_TRACES = 100
 Asked = tuple[bytes, int]
 """Route and number of a question."""
 
@@ -30,6 +32,8 @@ class Questions:
         self._scheduler, self._fleet, self._changes, self._clients, self._log = scheduler, fleet, changes, clients, kept
         self._asked: dict[Asked, Request] = {}
         """The changes that were asked for, by who waits for their end."""
+        self._traced: dict[Asked, tuple[Worker, int]] = {}
+        self._numbers = 0
         self._counted: deque[tuple[float, dict[str, int]]] = deque([(self._started, {})], maxlen=RATE_S + 1)
 
     def count(self, now: float) -> bool:
@@ -41,11 +45,13 @@ class Questions:
 
     def answer(self, client: Client, asked: Asked, name: str, arguments: dict[str, Any], now: float) -> object:
         """None: there is no answer yet, and the same is asked again on news. Raises `Refused`."""
-        if name in ("logs", "stop", "change") and not client.is_owner:
+        if name in ("logs", "stop", "change", "placement") and not client.is_owner:
             raise Refused("NotAllowed", f"uid {client.uid} may submit jobs and ask, but {name} is for the pool's user")
         match name:
             case "change":
                 return self._change(asked, arguments)
+            case "placement":
+                return self._placement(asked, str(arguments.get("name")), str(arguments.get("signature") or ""))
             case "status":
                 return self._status(now)
             case "models":
@@ -78,6 +84,31 @@ class Questions:
         if request.error is not None:
             raise Refused(*request.error)
         return {"lines": request.lines}
+
+    def _placement(self, asked: Asked, model: str, signature: str) -> object:
+        """What a worker says of a traced run."""
+        if asked not in self._traced:
+            name = self._fleet.served_as(model)
+            seats = [seat for seat in self._fleet.seats if seat.serves(name)]
+            if not seats or (worker := seats[0].worker) is None or len(worker.traces) >= MOST_TRACES:
+                raise Refused("Overloaded", f"no worker that serves {name} can trace a run now")
+            try:
+                signature = signature_name(signature, self._fleet.models[name]["signatures"])
+            except LookupError as error:
+                raise Refused("InvalidInput", str(error)) from None
+            self._numbers += 1
+            self._traced[asked] = worker, self._numbers
+            worker.traces[self._numbers] = None
+            self._fleet.tell(worker, {"trace": self._numbers, "model": name, "signature": signature})
+        worker, number = self._traced[asked]
+        if worker.seat.worker is worker and worker.traces[number] is None:
+            return None
+        del self._traced[asked]
+        said = worker.traces.pop(number) or {"error": "the worker ended while it traced a run"}
+        if "error" in said:
+            raise Refused("ModelFailed", str(said["error"]))
+        about = {"slot": worker.seat.number, "device": worker.seat.device.label}
+        return about | {"models": worker.seat.models, "devices": said.get("devices")}
 
     def _loaded(self, asked: str) -> object:
         described = self._described(self._fleet.served_as(asked))

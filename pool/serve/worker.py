@@ -80,6 +80,7 @@ class Worker:
         self.arenas: set[int] = set()  # that it was sent
         self.signatures: dict[tuple[str, str], dict[str, Any]] = {}  # by model and name
         self.loaded: dict[str, dict[str, Any]] = {}  # by model, what it said of it
+        self.traces: dict[int, dict[str, Any] | None] = {}  # by question, what it says of a traced run; None: not yet
         self.phase = "import"
         self.loading = ""  # the model that it loads or warms up
         self.heard_at = now

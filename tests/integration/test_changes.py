@@ -1,0 +1,350 @@
+"""What a pool serves changes while jobs run: none is lost, none is answered by what was not wanted."""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool import Client, errors
+from support.pools import RunningPool, StartPool, row, until
+
+ROOT = Path(__file__).parents[2]
+
+
+class Disk:
+    """A model with versions, each of which multiplies by another number."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def path(self) -> str:
+        return f"stub:{self.folder}"
+
+    def write(self, version: int | str, text: str) -> None:
+        """Whole or not at all, as careful people do it."""
+        part = self.folder.parent / f"part-{version}"
+        part.mkdir(parents=True)
+        (part / "model.stub").write_text(text)
+        target = self.folder / str(version)
+        target.parent.mkdir(exist_ok=True)
+        if target.exists():
+            (part / "model.stub").replace(target / "model.stub")
+            part.rmdir()
+        else:
+            part.rename(target)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    made = Disk(tmp_path / "m")
+    made.write(1, "double?times=1")
+    return made
+
+
+def config(*models: str, devices: int = 2, more: str = "") -> str:
+    listed = ", ".join(['"cpu"'] * devices)
+    return f'[pool]\ndevices = [{listed}]\nwatch = "100ms"\n{more}\n' + "\n".join(
+        f"[[model]]\n{each}" for each in models
+    )
+
+
+@pytest.fixture
+def load() -> Iterator[Callable[[RunningPool, str], list[tuple[str, float]]]]:
+    """`load(pool, model)`: jobs of it one after the other until the test ends; version and factor of each answer."""
+    is_over = threading.Event()
+    threads: list[threading.Thread] = []
+    faults: list[Exception] = []
+
+    def start(pool: RunningPool, model: str) -> list[tuple[str, float]]:
+        seen: list[tuple[str, float]] = []
+
+        def run() -> None:
+            try:
+                with Client(pool.endpoint) as client:
+                    while not is_over.is_set():
+                        result = client.run(model, row(1.0))
+                        seen.append((result.version, float(result["y"].item())))
+            except Exception as error:
+                faults.append(error)
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return seen
+
+    yield start
+    is_over.set()
+    for thread in threads:
+        thread.join(60)
+    assert not faults, "no job is lost or failed"
+
+
+def served(client: Client, model: str) -> set[str]:
+    """The versions that the slots serve."""
+    return {slot["versions"].get(model, ["none"])[0] for slot in client.status()["slots"]}
+
+
+def test_a_new_version_takes_over_and_a_broken_one_never_does(start_pool: StartPool, disk: Disk, load: Any) -> None:
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', 'name = "other"\npath = "stub:double"'))
+    seen, others = load(pool, "m"), load(pool, "other")
+    with Client(pool.endpoint) as client:
+        assert client.run("m", row()).version == "1"
+        disk.write(2, "double?times=2")
+        until(lambda: served(client, "m") == {"2"}, "version 2 in both slots")
+        assert client.run("m", row(), timeout=5)["y"].item() == 2.0
+        disk.write(3, "double?load=fail")
+        disk.write(4, "double?load=kill")
+        until(lambda: pool.log.read_text().count("what was served before stays") == 2, "both to fail")
+        until(lambda: client.status()["pool"]["state"] == "READY", "all to be as before")
+        assert served(client, "m") == {"2"}
+        shutil.rmtree(disk.folder / "2")
+        until(lambda: served(client, "m") == {"1"}, "version 1, since the others are broken or gone")
+    assert dict(seen) == {"1": 1.0, "2": 2.0}
+    assert {factor for _, factor in others} == {2.0}
+    assert pool.log.read_text().count("loads m 3") == 1, "it is tried in one slot, once"
+
+
+def test_folders_that_are_no_versions_are_named_once(start_pool: StartPool, disk: Disk) -> None:
+    disk.write("20231201123456123456789", "double?times=7")
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"'))
+    with Client(pool.endpoint) as client:
+        assert client.run("m", row()).version == "1"
+        disk.write("18446744073709551615", "double?times=8")
+        disk.write("01", "double?times=9")
+        disk.write("notes", "double?times=10")
+        disk.write(2, "double?times=2")
+        until(lambda: served(client, "m") == {"2"}, "the next number")
+    told = pool.log.read_text()
+    for name in ("20231201123456123456789", "18446744073709551615"):
+        assert told.count(f"/{name} is no version: its number is not below 2**63") == 1
+    assert told.count("/01 is no version") == 1
+    assert "notes" not in told
+
+
+def test_files_that_change_in_place_are_another_version(start_pool: StartPool, disk: Disk, load: Any) -> None:
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', devices=3))
+    seen = load(pool, "m")
+    with Client(pool.endpoint) as client:
+        until(lambda: seen, "an answer")
+        disk.write(1, "double?times=5")
+        until(lambda: all("+" in version for version in served(client, "m")), "all slots to load anew")
+        assert len(served(client, "m")) == 1
+        until(lambda: seen[-1][1] == 5.0, "an answer of the new files")
+        files = {slot["versions"]["m"][1] for slot in client.status()["slots"]}
+        assert len(files) == 1, "status says which files each slot serves"
+        disk.write(1, "double?load=fail")
+        until(lambda: "what was served before stays" in pool.log.read_text(), "the broken files to be tried")
+        until(lambda: client.status()["pool"]["state"] == "READY", "all to be as before")
+        assert client.run("m", row())["y"].item() == 5.0
+        # A worker that dies now cannot load what it had, and nothing else takes its place.
+        victim = client.status()["slots"][0]
+        os.kill(victim["pid"], 9)
+        until(lambda: "have changed since the pool looked" in pool.log.read_text(), "the other worker's refusal")
+        assert client.run("m", row())["y"].item() == 5.0
+    assert {factor for version, factor in seen if version == "1"} == {1.0}
+    assert {factor for version, factor in seen if "+" in version} == {5.0}
+
+
+def test_several_versions_and_labels(start_pool: StartPool, disk: Disk) -> None:
+    disk.write(2, "double?times=2")
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"\nversions = "all"\nlabels = {{ stable = 1 }}'))
+    with Client(pool.endpoint) as client:
+        asked = {"m": 2.0, "m@1": 1.0, "m@2": 2.0, "m@stable": 1.0}
+        assert {name: client.run(name, row())["y"].item() for name in asked} == asked
+        with pytest.raises(errors.ModelNotFound, match="m@3"):
+            client.run("m@3", row())
+        disk.write(3, "double?times=3")
+        until(lambda: client.status()["slots"][0]["models"] == ["m@1", "m@2", "m@3"], "version 3 beside the others")
+        assert client.run("m", row())["y"].item() == 3.0
+        assert client.run("m@2", row())["y"].item() == 2.0
+
+
+def test_a_configuration_is_read_again(start_pool: StartPool, tmp_path: Path, load: Any) -> None:
+    stays, log = 'name = "stays"\npath = "stub:double"', tmp_path / "log"
+    leaves = f'name = "leaves"\npath = "stub:double?gate={tmp_path}/gate&log={log}"'
+    pool = start_pool(config(stays, leaves))
+    seen = load(pool, "stays")
+    with Client(pool.endpoint) as client:
+        waiting = client.submit_many("leaves", [row(float(number)) for number in range(20)])
+        until(lambda: sum("leaves" in slot["doing"] for slot in client.status()["slots"]) == 2, "runs at the gate")
+        path = pool.folder / "config.toml"
+        path.write_text(config(stays + "\nmax_batch = 8", 'name = "comes"\npath = "stub:double?times=7"'))
+        reload = threading.Thread(target=client.reload)
+        reload.start()
+        until(lambda: "loads" in str(client.status()["changes"]), "what is done for it")
+        until(lambda: "comes" in client.status()["slots"][0]["models"] + client.status()["slots"][1]["models"], "it")
+        with pytest.raises(errors.ModelNotFound):
+            client.run("leaves", row(100.0))  # it is taken no more
+        (tmp_path / "gate").touch()
+        assert [future.result()["y"].item() for future in waiting] == [2.0 * number for number in range(20)]
+        reload.join(60)
+        assert client.run("comes", row())["y"].item() == 7.0
+        assert [slot["models"] for slot in client.status()["slots"]] == [["comes", "stays"]] * 2
+        assert client.model("stays")["signatures"]["serving_default"]["max_batch"] == 8
+        for text, reason in (
+            (config(stays, devices=3), r"\[pool\].*needs a new pool"),
+            (config(stays) + "\nmax_bach = 3", r"config\.toml:\d+: .*did you mean max_batch"),
+        ):
+            path.write_text(text)
+            with pytest.raises(errors.InvalidConfig, match=reason):
+                client.reload()
+        assert client.run("comes", row())["y"].item() == 7.0
+    assert {factor for _, factor in seen} == {2.0}
+    assert sorted(line.split()[1] for line in log.read_text().splitlines()) == sorted(map(str, range(20)))
+
+
+def test_models_are_loaded_and_unloaded_one_request_after_the_other(start_pool: StartPool, load: Any) -> None:
+    pool = start_pool(config('name = "stays"\npath = "stub:double"'))
+    load(pool, "stays")
+    with Client(pool.endpoint) as client:
+        made = [threading.Thread(target=client.load, args=(f"m{n}", f"stub:double?times={n}")) for n in range(3)]
+        for thread in made:
+            thread.start()
+        for thread in made:
+            thread.join(60)
+        assert [client.run(f"m{n}", row())["y"].item() for n in range(3)] == [0.0, 1.0, 2.0]
+        before = client.status()["slots"]
+        for fault, error in (("fail", "told to fail"), ("later", "no memory now"), ("kill", "SIGKILL")):
+            with pytest.raises(errors.ModelFailed, match=f"{error}.*what was served before stays"):
+                client.load("bad", f"stub:double?load={fault}")
+        with pytest.raises(errors.InvalidConfig, match="max_bach: is unknown; did you mean max_batch"):
+            client.load("bad", "stub:double", max_bach=3)
+        with pytest.raises(errors.InvalidConfig, match="no model 'm7'"):
+            client.unload("m7")
+        until(lambda: client.status()["pool"]["state"] == "READY", "all to be as before")
+        after = client.status()["slots"]
+        assert [slot["pid"] for slot in after] == [slot["pid"] for slot in before], "they served on"
+        client.unload("m1")
+        with pytest.raises(errors.ModelNotFound):
+            client.run("m1", row())
+        assert client.run("m2", row())["y"].item() == 2.0
+
+
+def test_a_restart_moves_a_stateful_model_between_two_jobs(start_pool: StartPool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    pool = start_pool(config(f'name = "count"\npath = "stub:count?log={log}&sleep=0.01"'))
+    with Client(pool.endpoint) as client:
+        futures = client.submit_many("count", [row(float(number)) for number in range(150)])
+        before = {slot["pid"] for slot in client.status()["slots"]}
+        client.restart()
+        wait(futures, 60)
+        counted = [int(future.result()["y"].item()) for future in futures]
+        assert before.isdisjoint(slot["pid"] for slot in client.status()["slots"])
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert [float(value) for _, value in lines] == [float(number) for number in range(150)], "each once, in order"
+    pids = [pid for pid, _ in lines]
+    changes = [at for at in range(1, 150) if pids[at] != pids[at - 1]]
+    assert changes, "the premise: it moved while jobs ran"
+    assert len(set(pids)) == len(changes) + 1, "and never went back, so no two workers ran it at the same time"
+    assert [at for at in range(1, 150) if counted[at] == 0] == changes
+
+
+def test_a_slot_is_drained_and_used_again(start_pool: StartPool, load: Any) -> None:
+    pool = start_pool(config('name = "m"\npath = "stub:double"', 'name = "pinned"\npath = "stub:double"\nreplicas = 1'))
+    load(pool, "m")
+    load(pool, "pinned")
+    with Client(pool.endpoint) as client:
+        slot = next(slot["slot"] for slot in client.status()["slots"] if "pinned" in slot["models"])
+        client.drain(slot)
+        (left,) = client.status()["slots"]
+        assert (left["slot"], left["models"]) == (1 - slot, ["m", "pinned"]), "its models went to the other one first"
+        assert client.status()["away"] == [slot]
+        client.undrain(slot)
+        assert {each["slot"] for each in client.status()["slots"]} == {0, 1}
+        with pytest.raises(errors.InvalidInput, match="no slot 7"):
+            client.drain(7)
+
+
+@pytest.mark.parametrize("fault", ["fail", "kill", "hang"])
+def test_one_bad_model_of_thirty_keeps_its_slot_from_serving_it_alone(start_pool: StartPool, fault: str) -> None:
+    models = [f'name = "m{n}"\npath = "stub:double?times={n}"' for n in range(29)]
+    models.insert(15, f'name = "bad"\npath = "stub:double?load={fault}"')
+    pool = start_pool(config(*models, devices=1, more='[health]\nload_timeout = "1s"'))
+    with Client(pool.endpoint) as client:
+        assert [client.run(f"m{n}", row())["y"].item() for n in range(29)] == [float(n) for n in range(29)]
+        with pytest.raises(errors.ModelFailed, match="model bad"):
+            client.run("bad", row())
+        assert client.status()["pool"]["state"] == "DEGRADED"
+
+
+# --- GPUs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """`gpus(4, lost=[1])`: what NVML says from now on. Returns the environment of a pool."""
+
+    def told(number: int, lost: tuple[int, ...] = ()) -> dict[str, str]:
+        cards: list[dict[str, Any]] = [
+            {"uuid": f"GPU-{n}", "bus": f"0000:{n + 1:02}:00.0", "memory": 16 << 30, "used": 1 << 30}
+            for n in range(number)
+        ]
+        for n in lost:
+            cards[n]["lost"] = 15
+        (tmp_path / "part").write_text(json.dumps({"gpus": cards}))
+        (tmp_path / "part").rename(tmp_path / "state")
+        return {"FAKE_NVML_STATE": f"{tmp_path}/state", "PYTHONPATH": f"{ROOT}:{ROOT}/tests/support/nvml"}
+
+    return told
+
+
+FOUR = [f'name = "{name}"\npath = "stub:double?times={n}"\ndevice_memory = "6GiB"' for n, name in enumerate("abcd")]
+
+
+def on_gpus(*models: str) -> str:
+    return '[pool]\nwatch = "100ms"\n' + "\n".join(f"[[model]]\n{each}" for each in models)
+
+
+@pytest.mark.parametrize("number", [2, 4, 8])
+def test_four_models_on_gpus(start_pool: StartPool, gpus: Any, number: int) -> None:
+    pool = start_pool(on_gpus(*FOUR), **gpus(number))
+    with Client(pool.endpoint) as client:
+        assert [client.run(name, row())["y"].item() for name in "abcd"] == [0.0, 1.0, 2.0, 3.0]
+        slots = client.status()["slots"]
+        assert [len(slot["models"]) for slot in slots] == [2 if number == 2 else 1] * number
+        for slot in slots:
+            environ = Path(f"/proc/{slot['pid']}/environ").read_bytes().split(b"\0")
+            assert f"CUDA_VISIBLE_DEVICES=GPU-{slot['slot']}".encode() in environ
+        with pytest.raises(errors.InvalidConfig, match="do not fit the devices"):
+            client.load("huge", "stub:double", device_memory="40GiB")
+
+
+def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: Any, load: Any) -> None:
+    pool = start_pool(on_gpus(*FOUR[:3]), **gpus(3))
+    load(pool, "a")
+    with Client(pool.endpoint) as client:
+        home = {name: slot["slot"] for slot in client.status()["slots"] for name in slot["models"]}
+        gpus(3, lost=(home["b"],))
+        until(lambda: home["b"] in client.status()["away"], "NVML's word to count")
+        until(lambda: client.status()["pool"]["state"] == "READY", "b elsewhere")
+        assert client.run("b", row(), timeout=20)["y"].item() == 1.0
+        left = set(home.values()) - {home["b"]}
+        until(lambda: {slot["slot"] for slot in client.status()["slots"]} == left, "the end of its worker")
+        gpus(3)
+        client.restart(home["b"])
+        assert not client.status()["away"]
+
+
+def test_a_gpu_that_vanishes_in_a_rollout_is_not_the_version_s_failure(
+    start_pool: StartPool, gpus: Any, disk: Disk, tmp_path: Path
+) -> None:
+    """The replacement dies with its GPU before NVML has a word for it."""
+    pool = start_pool(on_gpus(f'name = "m"\npath = "{disk.path}"\ndevice_memory = "1GiB"'), **gpus(2))
+    with Client(pool.endpoint) as client:
+        assert client.run("m", row()).version == "1"
+        disk.write(2, "double?times=2&load=hang")
+        loading = until(
+            lambda: [slot for slot in client.status()["slots"] if "load of m" in slot["doing"]], "version 2 in a turn"
+        )
+        gpus(2, lost=(loading[0]["slot"],))
+        disk.write(2, "double?times=2")
+        os.kill(loading[0]["pid"], 9)
+        until(lambda: loading[0]["slot"] in client.status()["away"], "NVML's word to count")
+        until(lambda: "+" in client.run("m", row(), timeout=20).version, "the version in the other slot")
+        assert client.run("m", row())["y"].item() == 2.0
