@@ -63,7 +63,7 @@ class Rollout:
     def __init__(self) -> None:
         self.turn: int | None = None
         """The slot that is changed."""
-        self._missed: set[str] = set()
+        self._missed: set[tuple[str, str]] = set()
         """What the slot did not serve before its turn either."""
         self._accepted: list[Seat] = []
 
@@ -89,13 +89,16 @@ class Rollout:
                 if not slots[number]:
                     yield Open(number)
             return
+        here = [seat for seat in seats if seat.number == self.turn and seat.phase is not LEAVING]
+        if here and all(seat.phase is SERVING and seat.told != wanted.get(seat.number) for seat in here):
+            self.turn = None  # what it has begun is not wanted any more, and another slot may come first
         while True:
             turn = self._next(wanted, slots) if self.turn is None else self.turn
             if turn is None:
                 return
             if self.turn is None:
                 self.turn = turn
-                before = [set(seat.missed) for seat in slots[turn] if seat.told != wanted.get(turn)]
+                before = [missed(seat) for seat in slots[turn] if seat.told != wanted.get(turn)]
                 self._missed = set.intersection(*before) if before else set()
             for step in self._turn(turn, wanted.get(turn), slots.get(turn, []), fits):
                 yield step
@@ -111,22 +114,16 @@ class Rollout:
         return is_quiet and self._next(wanted, by_slot(wanted, seats)) is None
 
     def _next(self, wanted: Mapping[int, Told], slots: Mapping[int, list[Seat]]) -> int | None:
-        """The slot whose turn begins. Those that only gain models go first, and others once these serve."""
-        gaining: list[int] = []
-        others: list[int] = []
+        """The slot whose turn begins: first those that leave no model without a slot."""
+        due: list[int] = []
         for number, here in slots.items():
             right = wanted.get(number)
             if any(seat.phase is COMING and seat.told == right for seat in here):
                 return None
-            if all(seat.told == right for seat in here) and (here or right is None):
-                continue
-            if any(seat in self._accepted and seat.phase is DOWN and seat.told == right for seat in here):
-                continue
-            had = {name for seat in here for name in names(seat)}
-            (gaining if had <= {each["name"] for each in (right or {"models": []})["models"]} else others).append(
-                number
-            )
-        return next(iter((*gaining, *others)), None)
+            is_given_up = any(s in self._accepted and s.phase is DOWN and s.told == right for s in here)
+            if not is_given_up and (any(seat.told != right for seat in here) or (not here and right is not None)):
+                due.append(number)
+        return min(due, key=lambda number: (bool(gap(number, wanted, slots)), number), default=None)
 
     def _turn(
         self, number: int, right: Told | None, here: list[Seat], fits: Callable[[Any], bool]
@@ -150,21 +147,32 @@ class Rollout:
             if here == [new]:
                 self.turn = None
 
-    def _lost(self, new: Seat, old: list[Seat]) -> set[str]:
+    def _lost(self, new: Seat, old: list[Seat]) -> set[tuple[str, str]]:
         """What the slot has served until now, or was to get, and does not."""
-        return set(new.missed) - self._missed.difference(*map(served, old))
+        still = set[str]().union(*map(served, old))
+        return missed(new) - {(name, files) for name, files in self._missed if name not in still}
+
+
+def served(seat: Seat) -> set[str]:
+    return {each["name"] for each in seat.told["models"]}.difference(seat.missed)
+
+
+def missed(seat: Seat) -> set[tuple[str, str]]:
+    """By name and files."""
+    return {(each["name"], each["path"] + each["files"]) for each in seat.told["models"] if each["name"] in seat.missed}
 
 
 def wanted_names(right: Told | None) -> set[str]:
     return {each["name"] for each in right["models"]} if right is not None else set()
 
 
-def names(seat: Seat) -> list[str]:
-    return [each["name"] for each in seat.told["models"]]
-
-
-def served(seat: Seat) -> set[str]:
-    return set(names(seat)).difference(seat.missed)
+def gap(number: int, wanted: Mapping[int, Told], slots: Mapping[int, list[Seat]]) -> set[str]:
+    """The models that are wanted, and that nobody would serve after the turn of this slot."""
+    nothing = set[str]()
+    serving = [seat for here in slots.values() for seat in here if seat.phase is SERVING]
+    elsewhere = nothing.union(*(served(seat) for seat in serving if seat.number != number))
+    here = nothing.union(*(served(seat) for seat in serving if seat.number == number))
+    return (here & nothing.union(*map(wanted_names, wanted.values()))) - wanted_names(wanted.get(number)) - elsewhere
 
 
 def by_slot(wanted: Mapping[int, Told], seats: Collection[Seat]) -> dict[int, list[Seat]]:

@@ -327,8 +327,7 @@ def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: A
         left = set(home.values()) - {home["b"]}
         until(lambda: {slot["slot"] for slot in client.status()["slots"]} == left, "the end of its worker")
         gpus(3)
-        client.restart(home["b"])
-        assert not client.status()["away"]
+        until(lambda: client.restart(home["b"]) and not client.status()["away"], "NVML to find it again")
 
 
 def test_a_gpu_that_vanishes_in_a_rollout_is_not_the_version_s_failure(

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from plan.walk import walk
 
 FILES = ("plan.versions", "plan.wanted", "plan.rollout", "serve.changes")
-SEEDS = range(60)
+SEEDS = range(400)
 
 
 class Mutant(NamedTuple):
@@ -60,4 +60,96 @@ def killer(mutant: Mutant) -> str:
 
 
 ROLLOUT, WANTED, CHANGES = "plan.rollout", "plan.wanted", "serve.changes"
-MUTANTS: list[Mutant] = []
+MUTANTS = [
+    Mutant(
+        "one slot changes at a time",
+        ROLLOUT,
+        "turn = self._next(wanted, slots) if self.turn is None else self.turn",
+        "turn = self._next(wanted, slots)",
+    ),
+    Mutant(
+        "the old worker serves until the new one does",
+        ROLLOUT,
+        "        elif new.phase is SERVING:\n",
+        "        else:\n",
+    ),
+    Mutant(
+        "a replacement that does not come up has failed",
+        ROLLOUT,
+        "elif new not in self._accepted and (new.phase is DOWN or self._lost(new, old)):",
+        "elif new not in self._accepted and self._lost(new, old):",
+    ),
+    Mutant(
+        "so has one that serves less than the old one",
+        ROLLOUT,
+        "(new.phase is DOWN or self._lost(new, old)):",
+        "new.phase is DOWN:",
+    ),
+    Mutant("two workers are in a slot only if there is room", ROLLOUT, "here == old and fits(old[0])", "here == old"),
+    Mutant("a turn ends", ROLLOUT, "            if here == [new]:\n                self.turn = None\n", ""),
+    Mutant(
+        "of two workers that came up in part the one that serves more stays",
+        ROLLOUT,
+        "Retire(first if wanted_names(right) & served(first) <= served(last) else last)",
+        "Retire(first)",
+    ),
+    Mutant("models come before they go", ROLLOUT, "(bool(gap(number, wanted, slots)), number)", "number"),
+    Mutant(
+        "broken files are not served",
+        WANTED,
+        "version.is_whole and (version.path, version.files.digest) not in facts.broken",
+        "version.is_whole",
+    ),
+    Mutant(
+        "what is not at rest is not served",
+        WANTED,
+        "if version.is_whole and (version.path",
+        "if (version.path",
+    ),
+    Mutant(
+        "files that changed in place are another version",
+        WANTED,
+        "text = version_text(version, facts.first)",
+        "text = str(version.number)",
+    ),
+    Mutant(
+        "the newest version is served",
+        WANTED,
+        "in reversed(facts.looks[model.name].versions)",
+        "in facts.looks[model.name].versions",
+    ),
+    Mutant(
+        "drained slots get nothing",
+        WANTED,
+        "        return self.drained | self.lost\n",
+        "        return self.lost\n",
+    ),
+    Mutant(
+        "lost GPUs get nothing", WANTED, "        return self.drained | self.lost\n", "        return self.drained\n"
+    ),
+    Mutant(
+        "a request that fails is taken back",
+        CHANGES,
+        "known = replace(before, first",
+        "known = replace(self._facts, first",
+    ),
+    Mutant(
+        "a request ends",
+        CHANGES,
+        "        if self.requests and self.requests[0].progress is Progress.RUNNING:\n            self._end(self.requests[0])\n",
+        "",
+    ),
+    Mutant(
+        "files that fail are remembered",
+        CHANGES,
+        "        return replace(self._facts, broken={**self._facts.broken, ",
+        "        return replace(self._facts, broken={**{}, ",
+    ),
+    Mutant("a disk is looked at again", CHANGES, "            self._next_look = time.monotonic() + every_s\n", ""),
+    Mutant(
+        "a lost GPU is no failure of the files",
+        CHANGES,
+        "        if seat.number in self._facts.away:\n            return  # the models are planned without it already\n",
+        "",
+    ),
+]

@@ -48,8 +48,10 @@ class World:
         self.disk: dict[str, dict[int, str]] = {}  # by path of a model, its versions' digests
         self.bad: set[str] = set()  # digests that do not load
         self.fresh: set[str] = set()  # digests that are not at rest
+        self.rested: set[str] = set()  # digests that a look has found at rest
+        self.unlucky: set[str] = set()  # digests that were with a worker which failed for another reason
         self.digests = 0
-        self.lost_gpus: set[str] = set()
+        self.lost_gpus: dict[str, float] = {}  # and since when; NVML's word comes later
         self.pending: list[Callable[[], None]] = []  # what a disk has not answered yet
         for name in NAMES:
             self.write(PLACE + name, 1, is_good=True)
@@ -62,7 +64,7 @@ class World:
         self.source = self.configured("a", "b")
         code.look, code.load, code.fits_beside = self.look, lambda _: self.source, lambda *_: self.has_room
         code.time = SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None)
-        self.monitor = SimpleNamespace(gpus={"GPU-0": None} if is_gpu else {}, lost=lambda now: set(self.lost_gpus))
+        self.monitor = SimpleNamespace(gpus={"GPU-0": None} if is_gpu else {}, lost=self.lost)
         self.footprints = SimpleNamespace(need=lambda *_: (0, ""))
         self.seats: list[Seat] = []
         self.turn: int | None = None
@@ -74,7 +76,7 @@ class World:
     # --- the disk -----------------------------------------------------------------------------------------------
 
     def configured(self, *names: str) -> Config:
-        models = [{"name": name, "path": PLACE + name, "versions": "newest"} for name in names]
+        models = [{"name": n, "path": PLACE + n, "replicas": 1 if n == "c" else "auto"} for n in names]
         return Config.model_validate({"model": models}, context={"base": "/", "names": []})
 
     def write(self, path: str, number: int, is_good: bool) -> None:
@@ -87,6 +89,7 @@ class World:
 
     def look(self, path: str, chosen: Any, extra: Any, before: Any) -> Any:
         found = self.disk.get(path, {})
+        self.rested.update(set(found.values()) - self.fresh)
         return self.code.Look(
             tuple(
                 self.code.Version(number, f"{path}/{number}", Files(digest, 0, 0), digest not in self.fresh)
@@ -96,6 +99,9 @@ class World:
 
     def read(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.pending.append(lambda: then(act()))
+
+    def lost(self, now: float) -> set[str]:
+        return {uuid for uuid, since in self.lost_gpus.items() if now - since >= 5.0}
 
     # --- the fleet ----------------------------------------------------------------------------------------------
 
@@ -111,7 +117,8 @@ class World:
         here = [each for each in self.seats if each.number == number]
         assert len(here) <= 1, "a slot has at most two workers"
         assert not here or (here[0].phase is self.code.SERVING and self.has_room), "and two only if there is room"
-        assert number not in self.plan.facts.away
+        assert number not in self.plan.facts.drained | self.plan.facts.lost
+        assert all(seat.files(name)[1] in self.rested for name in seat.models)
         if not self.is_starting:
             others = [each for each in self.seats if each.phase is self.code.COMING and each.number != number]
             assert all(each.slot.incarnation > 1 for each in others), "one slot at a time"
@@ -121,17 +128,13 @@ class World:
 
     def retire(self, seat: Seat, now: float) -> None:
         for name in seat.models if seat.phase is self.code.SERVING and not seat.failed else ():
-            others = [each for each in self.seats if each is not seat and self.serves(each, name)]
-            is_only = seat.number in self.plan.facts.away or not self.has_room or name not in self.plan.models
-            is_wanted_here = any(each["name"] == name for each in self.told(seat.number)["models"])
-            if not is_only:
-                assert others or not is_wanted_here, f"{name} is served without a gap"
+            others = [each for each in self.seats if each is not seat and name in each.models]
+            is_wanted = any(name in self.plan.names(number) for number in self.plan.slots)
+            is_calm = all(each.slot.state in (SlotState.READY, SlotState.LOADING) for each in self.seats)
+            if is_wanted and is_calm and self.has_room and seat.number not in self.plan.facts.lost:
+                assert any(self.serves(each, name) for each in others), f"{name} is served without a gap"
         seat.phase = self.code.LEAVING
         self.has_news = True
-
-    def told(self, number: int) -> Mapping[str, Any]:
-        nothing: Mapping[str, Any] = {"models": []}
-        return self.plan.slots.get(number, nothing)
 
     def serves(self, seat: Seat, name: str) -> bool:
         return seat.phase is self.code.SERVING and name in seat.models and name not in seat.failed
@@ -158,10 +161,14 @@ class World:
                 self.fresh.clear()
             case 9:
                 self.ask()
-            case 10 if draw.random() < 0.15 and len(self.lost_gpus) + 1 < len(self.plan.facts.devices):
-                self.lost_gpus.add(f"GPU-{draw.randrange(len(self.plan.facts.devices))}")
+            case 10 if self.seats and len(self.lost_gpus) + 1 < len(self.plan.facts.devices):
+                seat = draw.choice(self.seats)
+                if draw.random() < (0.5 if seat.phase is code.COMING else 0.05):
+                    self.lost_gpus.update(dict.fromkeys(seat.device.uuids, self.now))
             case 11 if draw.random() < 0.2 and (serving := [s for s in self.seats if s.phase is code.SERVING]):
-                self.fall(draw.choice(serving), "it crashed")
+                seat = draw.choice(serving)
+                self.unlucky.update(seat.files(name)[1] for name in seat.models)
+                self.fall(seat, "it crashed")
         self.act()
 
     def act(self) -> None:
@@ -201,8 +208,12 @@ class World:
                 self.fall(seat, "none of its models can be loaded", SlotState.FATAL)
             elif bad and draw.random() < 0.3 and seat.slot.incarnation == 1:
                 seat.died_of = next(iter(bad))
+                self.unlucky.update(seat.files(name)[1] for name in seat.models)
                 self.fall(seat, "SIGKILL")
+            elif self.lost_gpus.keys() & set(seat.device.uuids):
+                self.fall(seat, "no such device")
             elif not is_kind and draw.random() < 0.05:
+                self.unlucky.update(seat.files(name)[1] for name in seat.models)
                 self.fall(seat, "no memory now")
             else:
                 seat.failed, seat.phase, seat.slot.state = bad, code.SERVING, SlotState.READY
@@ -250,6 +261,8 @@ class World:
             assert len(here) == 1 or any(seat.phase is self.code.DOWN for seat in here)
         assert {seat.number for seat in self.seats} == set(self.plan.slots), "and nothing is served that is not"
         self._newest()
+        broken = {digest for _, digest in self.plan.facts.broken}
+        assert broken <= self.bad | self.unlucky, "only files that were tried in vain are called broken"
         self.counts["broken"] += len(self.plan.facts.broken)
         self.counts["lost"] += len(self.plan.facts.lost)
         self.counts["in place"] += sum("+" in each["version"] for t in self.plan.slots.values() for each in t["models"])
