@@ -1,11 +1,16 @@
-"""Workers and pools that are killed, frozen and stopped under clients that come and go. CHAOS_SEED, CHAOS_SECONDS."""
+"""Workers and pools are killed, frozen and stopped, models and GPUs change, under clients that come and go.
 
+CHAOS_SEED, CHAOS_SECONDS.
+"""
+
+import json
 import os
 import random
 import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +23,9 @@ from support.pools import RunningPool, StartPool
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "240"))
 CONFIG = """
 [pool]
-devices = ["cpu", "cpu", "cpu"]
+devices = [0, 1, 2]
 drain_timeout = "2s"
+watch = "200ms"
 [queue]
 max_attempts = 6
 [health]
@@ -38,16 +44,44 @@ name = "wide"
 path = "stub:double?width=20000"
 batching = "on"
 [[model]]
+name = "versions"
+path = "stub:{folder}/versions"
+replicas = "all"
+batching = "on"
+[[model]]
 name = "count"
 path = "stub:count?log={folder}/counted"
 """
+MORE = """
+[[model]]
+name = "more{number}"
+path = "stub:double"
+"""
+ROOT = Path(__file__).parents[2]
+NVML = ROOT / "tests" / "support" / "nvml"
 WIDTH = {"wide": 20_000}
+BLOWS = ("worker", "worker", "worker", "frozen worker", "pool", "stop", "frozen pool")
+CHANGES = (
+    "a good version",
+    "a bad version",
+    "the same version again",
+    "a lost GPU",
+    "a found GPU",
+    "reload",
+    "restart",
+    "drain",
+    "undrain",
+)
 
 
 class Chaos:
     def __init__(self, start_pool: StartPool, folder: Path, seed: int) -> None:
-        self.config, self.start_pool = CONFIG.format(folder=folder), start_pool
-        self.pool: RunningPool = start_pool(self.config)
+        self.config, self.start_pool, self.folder = CONFIG.format(folder=folder), start_pool, folder
+        self.environ = {"FAKE_NVML_STATE": f"{folder}/gpus", "PYTHONPATH": f"{ROOT}:{NVML}"}
+        self.version = 0
+        self.write("double?times=1")
+        self.gpus(is_lost=False)
+        self.pool: RunningPool = start_pool(self.config, **self.environ)
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -57,7 +91,7 @@ class Chaos:
 
     def strike(self) -> None:
         """One blow, and the next pool where it ended this one."""
-        what = self.random.choice(("worker", "worker", "worker", "frozen worker", "pool", "stop", "frozen pool"))
+        what = self.random.choice((*BLOWS, *CHANGES, "a good version", "reload"))
         self.counts[what] += 1
         workers = self.pool.workers()
         match what:
@@ -70,7 +104,51 @@ class Chaos:
             case "pool" | "stop":
                 self.pool.kill() if what == "pool" else self.pool.stop()
                 self.pool.log.unlink()
-                self.pool = self.start_pool(self.config, wait=False, folder=self.pool.folder)
+                self.pool = self.start_pool(self.config, wait=False, folder=self.pool.folder, **self.environ)
+            case "a good version":
+                self.write(f"double?times={self.version + 1}")
+            case "a bad version":
+                self.write(self.random.choice(("double?load=fail", "double?load=kill", "no such stub")))
+            case "the same version again":
+                for file in self.folder.glob("versions/*/model.stub"):
+                    file.write_text(file.read_text() + " ")
+            case "a lost GPU" | "a found GPU":
+                self.gpus(is_lost=what == "a lost GPU")
+            case "reload":
+                path = self.pool.folder / "config.toml"
+                path.write_text(self.config + MORE.format(number=self.random.randrange(3)))
+                self.change(lambda client: client.reload(timeout=20))
+            case "restart":
+                self.change(lambda client: client.restart(timeout=20))
+            case "drain" | "undrain":
+                self.change(lambda client: getattr(client, what)(0, timeout=20))
+
+    def write(self, text: str) -> None:
+        self.version += 1
+        part = self.folder / "part"
+        part.mkdir()
+        (part / "model.stub").write_text(text)
+        (self.folder / "versions").mkdir(exist_ok=True)
+        part.rename(self.folder / "versions" / str(self.version))
+
+    def gpus(self, is_lost: bool) -> None:
+        cards = [{"uuid": f"GPU-{n}", "bus": f"0000:0{n}:00.0", "memory": 1 << 34, "used": 0} for n in range(3)]
+        cards[1] |= {"lost": 15} if is_lost else {}
+        (self.folder / "new").write_text(json.dumps({"gpus": cards}))
+        (self.folder / "new").rename(self.folder / "gpus")
+
+    def change(self, ask: Callable[[Client], object]) -> None:
+        """In a thread, since the next blow may be one to the pool."""
+
+        def run() -> None:
+            try:
+                with Client(self.pool.endpoint) as client:
+                    ask(client)
+                self.counts["changes done"] += 1
+            except errors.PoolError as error:
+                self.counts[f"changes {type(error).__name__}"] += 1
+
+        threading.Thread(target=run, daemon=True).start()
 
     def live(self, seed: int, until_: float) -> None:
         """A client after another, each with jobs of all kinds."""
@@ -86,7 +164,7 @@ class Chaos:
                     self.jobs(client, draw)
 
     def jobs(self, client: Client, draw: random.Random) -> None:
-        model = draw.choice(("double", "double", "plain", "wide", "count"))
+        model = draw.choice(("double", "plain", "wide", "count", "versions", "versions"))
         with self.lock:
             values = [float(next(self.values)) for _ in range(draw.choice((1, 5, 50)))]
         rows = [{"x": np.full((1, WIDTH.get(model, 1)), value, np.float32)} for value in values]
@@ -113,8 +191,8 @@ class Chaos:
         self.counts[f"{model} answered"] += 1
         if model == "count":
             self.written.add(value)
-        elif not (result["y"] == 2 * value).all():
-            self.wrong.append(f"{model} {value}: {result['y']}")
+        elif not (result["y"] == (int(result.version.partition("+")[0]) if model == "versions" else 2) * value).all():
+            self.wrong.append(f"{model} {result.version} {value}: {result['y']}")
 
 
 @pytest.mark.chaos
@@ -128,7 +206,7 @@ def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, tmp_path: Path)
     for thread in threads:
         thread.start()
     while time.monotonic() < ends:
-        time.sleep(chaos.random.uniform(0.2, 3.0))
+        time.sleep(chaos.random.uniform(0.2, 2.0))
         chaos.strike()
     for thread in threads:
         thread.join(100)
@@ -138,4 +216,5 @@ def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, tmp_path: Path)
     runs = Counter(float(line.split()[1]) for line in (tmp_path / "counted").read_text().splitlines())
     assert set(runs.values()) == {1}, "a stateful job ran twice"
     assert chaos.written <= set(runs), "an answer without a run"
-    assert min(chaos.counts[name] for name in ("double answered", "count answered", "pool", "worker")) > SECONDS / 50
+    met = ("double answered", "count answered", "versions answered", "pool", "worker", "changes done", "a good version")
+    assert min(chaos.counts[name] for name in met) > SECONDS / 80, chaos.counts
