@@ -26,7 +26,6 @@ from pool.devices import Device, fits_beside
 from pool.devices.monitor import Monitor
 from pool.errors import InvalidConfig
 from pool.plan.footprints import Footprints
-from pool.plan.placement import DoesNotFit
 from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
 from pool.plan.versions import Look, look
 from pool.plan.wanted import Facts, Plan, configured, planned
@@ -133,10 +132,10 @@ class Changes:
                 log.exception("%s", request.what)
                 return InvalidConfig(f"{type(error).__name__}: {error}")
 
-        self._disk.read(read, partial(self._began, request))
+        self._disk.read(read, partial(self._began, request, facts.lost))
 
-    def _began(self, request: Request, changed: Facts | InvalidConfig) -> None:
-        """Whatever has become known meanwhile stays."""
+    def _began(self, request: Request, lost: frozenset[int], changed: Facts | InvalidConfig) -> None:
+        """Whatever has become known meanwhile stays. `lost`: what was known when it was read."""
         if request.progress is not Progress.READING:
             return  # its time was over
         facts = request.before = self._facts
@@ -144,9 +143,15 @@ class Changes:
         try:
             if isinstance(changed, InvalidConfig):
                 raise changed
-            known = replace(changed, lost=facts.lost, first=facts.first, needs=facts.needs)
-            self._adopt(with_looks(known, changed.looks, self._footprints))
-        except (InvalidConfig, DoesNotFit) as error:
+            needs = facts.needs if changed.config is facts.config else {}
+            plan = self._planned(
+                replace(changed, lost=changed.lost | facts.lost - lost, first=facts.first, needs=needs), changed.looks
+            )
+            served = {name for number in self._fleet.plan.slots for name in self._fleet.plan.names(number)}
+            if left := [plan.missing[name] for name in sorted(served & plan.missing.keys())]:
+                raise InvalidConfig("; ".join(left))
+            self._adopt(plan)
+        except InvalidConfig as error:
             self._end(request, "InvalidConfig", str(error))
 
     def _end(self, request: Request, error: str = "", text: str = "") -> None:
@@ -166,7 +171,7 @@ class Changes:
         self._look(now)
         if lost := self._newly_lost(now):
             log.error("NVML says that the GPUs of these slots are lost; their models are placed anew: %s", sorted(lost))
-            self._adopt(replace(self._facts, lost=self._facts.lost | lost))
+            self._return_to(replace(self._facts, lost=self._facts.lost | lost))
         if self._verdict is not None and now >= self._verdict[0]:
             _, seat = self._verdict
             self._verdict = None
@@ -183,10 +188,12 @@ class Changes:
 
     def _step(self, now: float) -> None:
         fleet, rollout = self._fleet, self._rollout
-        if fleet.is_starting and fleet.seats:
+        if fleet.is_starting and (fleet.seats or not fleet.plan.slots):
             fleet.is_starting = any(seat.phase is Phase.COMING and seat.slot.incarnation == 1 for seat in fleet.seats)
-            if not fleet.is_starting:
-                self._blame_start()
+            # Where the newest version of a model does not load, another one is served.
+            failed = [each for seat in fleet.seats for each in seat.told["models"] if each["name"] in seat.failed]
+            if marked := [each for each in failed if self._is_replaceable(each)]:
+                self._mark(marked, "it did not load at the start")
         for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting, self._fits):
             match step:
                 case Open(number):
@@ -207,14 +214,24 @@ class Changes:
     def _fits(self, seat: Seat) -> bool:
         return seat.worker is not None and fits_beside(self._monitor, seat.device, seat.worker.pid)
 
-    def _adopt(self, facts: Facts) -> None:
-        """Plans anew. Raises `DoesNotFit`; then nothing has changed."""
+    def _planned(self, facts: Facts, looks: Mapping[str, Look]) -> Plan:
+        """Raises `InvalidConfig` where models do not fit."""
         there: dict[int, list[str]] = {}
         for seat in self._fleet.seats:
             if seat.phase is not Phase.LEAVING:
                 there.setdefault(seat.number, []).extend(seat.models)
-        plan = planned(facts, there, self._served())
-        self._facts = facts
+        served = self._served()
+        return planned(with_looks(facts, looks, self._footprints, served), there, served)
+
+    def _return_to(self, facts: Facts) -> None:
+        """Plans for facts that fitted before, or for fewer devices, where models are left out."""
+        try:
+            self._adopt(self._planned(facts, facts.looks))
+        except InvalidConfig:
+            log.exception("what was planned before does not fit any more, so what is served stays")
+
+    def _adopt(self, plan: Plan) -> None:
+        self._facts = plan.facts
         for name, why in plan.missing.items():
             if self._fleet.plan.missing.get(name) != why:
                 log.warning("%s", why)
@@ -222,7 +239,7 @@ class Changes:
 
     def _tell(self, line: str) -> None:
         log.info("%s", line)
-        if self.requests:
+        if self.requests and self.requests[0].progress is Progress.RUNNING:
             self.requests[0].lines.append(line)
 
     # --- failures -----------------------------------------------------------------------------------------------
@@ -234,33 +251,28 @@ class Changes:
         model, why = next(iter(seat.failed.items()), (seat.died_of, seat.slot.reason))
         text = f"slot {seat.number}: {why}"
         request = self.requests[0] if self.requests and self.requests[0].progress is Progress.RUNNING else None
-        if (broken := self._broken_by(seat, model, text)) is not None:
+        new = {each["name"]: each for each in seat.told["models"] if self._is_replaceable(each)}
+        if marked := [new[model]] if model in new else [*new.values()]:  # if it is none of the new files, all go back
             self._tell(f"{text}; what was served before stays")
-            self._adopt(broken)
+            self._mark(marked, text)
         elif request is not None and (before := request.before) is not None:
             self._end(request, "ModelFailed", f"{text}; what was served before stays")
             known = replace(before, first=self._facts.first, broken=self._facts.broken, lost=self._facts.lost)
             is_same = before.config is self._facts.config
-            self._adopt(replace(known, looks=self._facts.looks if is_same else before.looks))
+            self._return_to(replace(known, looks=self._facts.looks if is_same else before.looks))
         else:
             log.error("%s", text)
             self._rollout.accept(seat)
 
-    def _broken_by(self, seat: Seat, model: str, why: str) -> Facts | None:
-        """The facts, with the files of a model marked as broken, if another version of it can be served.
-
-        If it is none whose files are new, whatever is new in the seat counts as broken.
-        """
-        new = {each["name"]: each for each in seat.told["models"] if self._is_replaceable(each)}
-        marked = [new[model]] if model in new else list(new.values())
-        if not marked:
-            return None
-        return replace(self._facts, broken={**self._facts.broken, **{(m["path"], m["files"]): why for m in marked}})
+    def _mark(self, told: Sequence[Mapping[str, Any]], why: str) -> None:
+        """These files are broken."""
+        broken = {(each["path"], each["files"]): why for each in told}
+        self._return_to(replace(self._facts, broken={**self._facts.broken, **broken}))
 
     def _is_replaceable(self, told: Mapping[str, Any]) -> bool:
         """Whether other files of the model are served, or could be."""
         section, key = self._fleet.plan.models.get(told["name"]), (told["path"], told["files"])
-        if section is None or not told["files"]:
+        if section is None or not told["files"] or key in self._facts.broken:
             return False
         served = [each for each in self._served() if each["path"].startswith(section.path)]
         if good := {(each["path"], each["files"]) for each in served if configured(each["name"]) == section.name}:
@@ -276,13 +288,6 @@ class Changes:
     def _served(self) -> list[Mapping[str, Any]]:
         """What came up last counts most, and comes last."""
         return [*self._serving(), *self._settled]
-
-    def _blame_start(self) -> None:
-        """Where the newest version of a model does not load at the start, another one is served."""
-        for seat in self._fleet.seats:
-            for model, why in seat.failed.items():
-                self._facts = self._broken_by(seat, model, why) or self._facts
-        self._adopt(self._facts)
 
     # --- facts --------------------------------------------------------------------------------------------------
 
@@ -314,10 +319,10 @@ class Changes:
         if looks == facts.looks:
             return
         try:
-            self._adopt(with_looks(facts, looks, self._footprints))
+            self._adopt(self._planned(facts, looks))
             self._warn(facts.looks)
             self._trouble = ""
-        except DoesNotFit as error:
+        except InvalidConfig as error:
             if str(error) != self._trouble:
                 log.error("a new version does not fit, so what is served stays: %s", error)
             self._trouble = str(error)
@@ -341,7 +346,8 @@ class Changes:
             if nbytes := sum(level.pids.get(worker.pid) or 0 for level in levels):
                 settings = seat.told["models"][0]
                 if (model := self._fleet.plan.models.get(settings["name"])) is not None:
-                    self._footprints.learn(model, settings["files"], nbytes)
+                    learn = partial(self._footprints.learn, model, settings["files"], nbytes)
+                    self._disk.read(learn, lambda _: None)
 
 
 def names(plan: Plan, number: int) -> list[str]:
@@ -353,18 +359,25 @@ def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
     return {model.name: look(model.path, model.versions, (), before.get(model.name)) for model in config.model}
 
 
-def with_looks(facts: Facts, looks: Mapping[str, Look], footprints: Footprints) -> Facts:
-    first, needs = dict(facts.first), dict(facts.needs)
+def with_looks(
+    facts: Facts, looks: Mapping[str, Look], footprints: Footprints, served: Sequence[Mapping[str, Any]] = ()
+) -> Facts:
+    """What follows from the looks. What is neither there nor served is forgotten; what a model needs stays."""
+    paths = {each["path"] for each in served} | {each.path for look in looks.values() for each in look.versions}
+    first = {path: digest for path, digest in facts.first.items() if path in paths}
+    needs = {path: need for path, need in facts.needs.items() if path in paths}
+    broken = {key: why for key, why in facts.broken.items() if key[0] in paths}
     for model in facts.config.model:
         for version in looks[model.name].versions:
             if version.is_whole:
                 first.setdefault(version.path, version.files.digest)
-            needs[version.path] = footprints.need(model, version.files.digest, version.files.nbytes)
-    return replace(facts, looks=looks, first=first, needs=needs)
+            if version.path not in needs:
+                needs[version.path] = footprints.need(model, version.files.digest, version.files.nbytes)
+    return replace(facts, looks=looks, first=first, needs=needs, broken=broken)
 
 
 def first_plan(config: Config, devices: Sequence[Device], footprints: Footprints) -> Plan:
-    """Of a pool that starts. Looks at disks. Raises `DoesNotFit`."""
+    """Of a pool that starts. Looks at disks. Raises `InvalidConfig`."""
     looks = looked(config, {})
     if not all(version.is_whole for each in looks.values() for version in each.versions):
         time.sleep(REST_S)  # somebody may be copying

@@ -141,9 +141,9 @@ class Fleet:
         for number, told in self.plan.slots.items():
             if all(settings["name"] != model for settings in told["models"]):
                 continue
-            seats = [seat for seat in self.seats if seat.number == number and model in seat.models]
+            seats = [seat for seat in self.seats if seat.number == number and seat.told == told]
             if not seats or number == self.turn:
-                return ""
+                return ""  # what is wanted comes yet
             for seat in seats:
                 failed, slot = seat.failed.get(model), seat.slot
                 if slot.state is SlotState.FATAL:

@@ -255,6 +255,8 @@ def test_a_slot_is_drained_and_used_again(start_pool: StartPool, load: Any) -> N
         (left,) = client.status()["slots"]
         assert (left["slot"], left["models"]) == (1 - slot, ["m", "pinned"]), "its models went to the other one first"
         assert client.status()["away"] == [slot]
+        with pytest.raises(errors.InvalidConfig, match="model m: all of its slots are drained"):
+            client.drain(1 - slot)
         client.undrain(slot)
         assert {each["slot"] for each in client.status()["slots"]} == {0, 1}
         with pytest.raises(errors.InvalidInput, match="no slot 7"):

@@ -142,8 +142,8 @@ MUTANTS = [
     Mutant(
         "files that fail are remembered",
         CHANGES,
-        "        return replace(self._facts, broken={**self._facts.broken, ",
-        "        return replace(self._facts, broken={**{}, ",
+        "broken={**self._facts.broken, **broken}",
+        "broken=broken",
     ),
     Mutant("a disk is looked at again", CHANGES, "            self._next_look = time.monotonic() + every_s\n", ""),
     Mutant(

@@ -162,9 +162,12 @@ class World:
             case 9:
                 self.ask()
             case 10 if self.seats and len(self.lost_gpus) + 1 < len(self.plan.facts.devices):
-                seat = draw.choice(self.seats)
-                if draw.random() < (0.5 if seat.phase is code.COMING else 0.05):
+                coming = [seat for seat in self.seats if seat.phase is code.COMING]
+                seat = draw.choice(coming or self.seats)
+                if coming or draw.random() < 0.05:
                     self.lost_gpus.update(dict.fromkeys(seat.device.uuids, self.now))
+                if coming:
+                    self.fall(seat, "no such device")
             case 11 if draw.random() < 0.2 and (serving := [s for s in self.seats if s.phase is code.SERVING]):
                 seat = draw.choice(serving)
                 self.unlucky.update(seat.files(name)[1] for name in seat.models)
