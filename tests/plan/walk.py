@@ -161,7 +161,7 @@ class World:
                 self.fresh.clear()
             case 9:
                 self.ask()
-            case 10 if self.seats and len(self.lost_gpus) + 1 < len(self.plan.facts.devices):
+            case 10 if self.monitor.gpus and self.seats and len(self.lost_gpus) + 1 < len(self.plan.facts.devices):
                 coming = [seat for seat in self.seats if seat.phase is code.COMING]
                 seat = draw.choice(coming or self.seats)
                 if coming or draw.random() < 0.05:
