@@ -40,6 +40,10 @@ class RunFailed(Exception):
         self.name = name
 
 
+class RowsDiffer(RunFailed):
+    """Rows that ran together have no answer together. A lane runs such jobs one by one."""
+
+
 class Traced(NamedTuple):
     """What one traced run of a model did on one device."""
 

@@ -30,6 +30,7 @@ from pool.wire.specs import BadMessage
 from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, RunFailed, Traced, Unfit
 from workers.calls import Calls, Loaded
+from workers.handlers import Handled
 from workers.lane import Lane
 from workers.memory import wait_until_free
 
@@ -118,7 +119,9 @@ class Worker:
                 backend = backend or backend_of(each["path"], welcome)
                 self._tell(phase="load", model=name)
                 check_files(each)
-                model = backend.load(each)
+                model: Model = backend.load(each)
+                if each["handler"]:
+                    model = Handled(model, each)
                 check_files(each)  # while they were read, too
                 self._tell(phase="warm-up", model=name)
                 model.warm_up()

@@ -84,6 +84,7 @@ def _layer_device(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_text)]
+ClassName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 Name = Annotated[Text, AfterValidator(_name)]
 Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
 Located = Annotated[str, Field(pattern=r"^[^\x00]+$"), AfterValidator(_located)]
@@ -174,6 +175,9 @@ class Model(Section):
     layer_devices: dict[Text, LayerDevice] = key({}, 'Moves layers, such as { "encoder/*" = "/gpu:1" }.')
     clear_devices: bool | None = key("auto", 'Device strings in the graph: "auto" clears those of missing devices.')
     tensorflow: Options = key({}, "Options of [tensorflow] that it demands of its whole process.")
+    handler: ClassName | None = key("off", 'A class with code of yours around the model, such as "module:Class".')
+    handler_path: Existing | None = key("off", "A folder where the handler's module is, if it is not installed.")
+    handler_options: dict[str, Any] = key({}, 'What the handler\'s class is given, such as { labels = "names.txt" }.')
 
     @field_validator("allowed_batch_sizes")
     @classmethod
