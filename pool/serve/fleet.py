@@ -274,7 +274,7 @@ class Fleet:
         """A worker reads its link all the time, so one whose link is full hangs."""
         try:
             worker.link.send(message, descriptor)
-        except (OSError, OverflowError, BadMessage) as error:
+        except (OSError, BadMessage) as error:
             if not worker.link_ended:
                 self.kill(worker, f"its link takes no more: {error}", time.monotonic())
 
