@@ -24,7 +24,7 @@ import zmq
 from pool.wire import RELEASE, WIRE
 from pool.wire.bodies import pack
 from pool.wire.exits import Exit
-from pool.wire.files import files_at
+from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 from workers.arenas import Arenas
@@ -235,9 +235,9 @@ def backend_of(path: str, welcome: Mapping[str, Any]) -> Backend:
 
 def check_files(settings: Mapping[str, Any]) -> None:
     """Raises `LoadFailed` if they are not those that the pool has chosen for all slots."""
-    path = settings["path"].removeprefix("stub:")
+    path, extra = settings["path"].removeprefix("stub:"), handler_files(settings["handler"], settings["handler_path"])
     try:
-        if settings["files"] and files_at(path).digest != settings["files"]:
+        if settings["files"] and files_at(path, *extra).digest != settings["files"]:
             raise LoadFailed(
                 f"model {settings['name']}: the files of {path} have changed since the pool looked at them"
             )

@@ -32,6 +32,7 @@ from pool.plan.wanted import Facts, Plan, configured, planned
 from pool.serve.disk import Disk
 from pool.serve.fleet import Fleet
 from pool.serve.worker import Seat
+from pool.wire.files import handler_files
 
 VERDICT_S = 6.0  # NVML's word that a GPU is lost comes later than the end of the worker that lost it
 DISK_S = 60.0
@@ -356,7 +357,10 @@ def names(plan: Plan, number: int) -> list[str]:
 
 def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
     """What the disks have of each model. May take long."""
-    return {model.name: look(model.path, model.versions, (), before.get(model.name)) for model in config.model}
+    return {
+        each.name: look(each.path, each.versions, handler_files(each.handler, each.handler_path), before.get(each.name))
+        for each in config.model
+    }
 
 
 def with_looks(

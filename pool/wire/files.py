@@ -32,6 +32,12 @@ def files_at(*paths: str) -> Files:
     return Files(digest.hexdigest()[:16], nbytes, changed_ns)
 
 
+def handler_files(handler: str | None, folder: str | None) -> list[str]:
+    """The file of a handler's module, if it lies in `handler_path`."""
+    file = os.path.join(folder or "", *(handler or "").partition(":")[0].split(".")) + ".py"
+    return [file] if folder and os.path.exists(file) else []
+
+
 def _below(path: str) -> Iterator[str]:
     """Of a folder all files, of a checkpoint's graph also its data, of any other file that file."""
     if os.path.isdir(path):
