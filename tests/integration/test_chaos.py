@@ -23,7 +23,7 @@ from support.pools import RunningPool, StartPool
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "240"))
 CONFIG = """
 [pool]
-devices = [0, 1, 2]
+devices = "auto"
 drain_timeout = "2s"
 watch = "200ms"
 [queue]
