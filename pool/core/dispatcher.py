@@ -6,13 +6,15 @@ groups where both are there. Models take turns by the seconds of lanes that they
 
 A suspect needs a worker that runs nothing else. If there is none, one is reserved: it takes nothing new until it is
 empty, so that a suspect never waits for ever in a busy pool.
+
+Pinned jobs stand beside all that: a worker with an idle lane looks first for those of its slot.
 """
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from pool.core.jobs import FEW_DEAD, SUSPECT, Batch, Group, Job, Line, Model, State, Worker
+from pool.core.jobs import AGAIN, FEW_DEAD, PINNED, SUSPECT, Batch, Group, Job, Line, Model, State, Worker
 
 LEASED = State.LEASED
 HUNG_S = 60.0
@@ -27,7 +29,8 @@ class Dispatcher:
         self._timers: list[tuple[float, int, Model, Line]] = []  # a heap: lines that wait for company
         self._groups: dict[frozenset[Model], Group] = {}
         self._due: dict[Group, None] = {}  # to be looked at
-        self._emptied: list[Worker] = []  # reserved ones that run nothing any more
+        self._called: list[Worker] = []  # reserved ones that run nothing any more, and those with pinned jobs
+        self._pins: dict[int, dict[Model, dict[Job, None]]] = {}  # by slot: what only its workers may run
         self._batches = self._ticks = 0
 
     def worker_comes(self, slot: int, models: Sequence[str]) -> Worker:
@@ -84,9 +87,10 @@ class Dispatcher:
             if line.live and not line.is_listed:
                 model.place(line, now)
                 self._want(model)
-        while self._emptied or self._due:
-            if self._emptied:
-                batch = self._run_suspect(self._emptied.pop(), now)
+        while self._called or self._due:
+            if self._called:
+                worker = self._called.pop()
+                batch = self._run_suspect(worker, now) if worker.reserved else self._run_pinned(worker, now)
             else:
                 group = next(iter(self._due))
                 del self._due[group]
@@ -122,6 +126,8 @@ class Dispatcher:
                 heappush(group.turns, (used[model], self._ticks, model))
             if group.empty or group.partly:
                 self._due[group] = None
+            if model.pinned:
+                self._called += [each for each in group.workers if model in self._pins.get(each.slot, ())]
 
     def _offer(self, worker: Worker) -> None:
         """What the worker can take may have changed."""
@@ -138,8 +144,10 @@ class Dispatcher:
                 self._want(model)
             if group.turns:
                 self._due[group] = None
+            if worker.slot in self._pins:
+                self._called.append(worker)
         elif not worker.running:
-            self._emptied.append(worker)
+            self._called.append(worker)
 
     def _lease(self, group: Group, now: float) -> Batch | None:
         turns, used = group.turns, group.used
@@ -179,11 +187,11 @@ class Dispatcher:
         hangs_at = now + (self._hung_after_s or longest_s)
         if hangs_at < self._hangs_at:
             self._hangs_at = hangs_at
-        used = group.used[model]
-        if used > group.clock:
+        used, place = group.used[model], jobs[0].place
+        if used > group.clock and place <= AGAIN:  # the others were not its turn
             group.clock = used
         group.used[model] = used + cost_s / model.policy.weight
-        is_suspect = jobs[0].place == SUSPECT
+        is_suspect = place == SUSPECT
         self._batches = number = self._batches + 1
         batch = Batch(number, worker, worker.idle.pop(), model, line, jobs, now, hangs_at, cost_s)
         if worker.running:
@@ -228,13 +236,16 @@ class Dispatcher:
             self._offer(worker)
 
     def _suspect(self, model: Model, worker: Worker) -> Job | None:
-        """One that may run here: not where it died last, while another slot may run it.
+        """One that may run here: not where it died last, while another slot may run it, and it is not pinned.
 
         Otherwise a broken device would quarantine whatever comes to it.
         """
         slot = worker.slot
         is_only = all(other.slot == slot for group in model.groups for other in group.workers)
-        return next((job for job in model.suspects if is_only or job.died_in != slot), None)
+        for job in model.suspects:
+            if job.call.slot == slot or (job.call.slot < 0 and (is_only or job.died_in != slot)):
+                return job
+        return None
 
     def _run_suspect(self, worker: Worker, now: float) -> Batch | None:
         model = worker.reserved
@@ -246,3 +257,38 @@ class Dispatcher:
             if job.call.line.is_in_time(job, now):
                 return self._start(worker, [job], now)
         return None
+
+    def _pin(self, job: Job) -> None:
+        job.place = PINNED
+        self._pins.setdefault(job.call.slot, {}).setdefault(job.call.model, {})[job] = None
+        job.call.model.pinned += 1
+
+    def _unpin(self, job: Job) -> None:
+        slot, model = job.call.slot, job.call.model
+        del self._pins[slot][model][job]
+        model.pinned -= 1
+        if not self._pins[slot][model]:
+            del self._pins[slot][model]
+            if not self._pins[slot]:
+                del self._pins[slot]
+
+    def _run_pinned(self, worker: Worker, now: float) -> Batch | None:
+        group = worker.group
+        for model in group.models:
+            if model.suspects:
+                self._reserve(model, group)  # which no flood of pinned jobs may hold up
+        while (worker in group.empty or worker in group.partly) and (job := self._first_pinned(worker)):
+            self._unpin(job)
+            if job.call.line.is_in_time(job, now):
+                return self._start(worker, [job], now)
+        return None
+
+    def _first_pinned(self, worker: Worker) -> Job | None:
+        """By arrival, of those that it may run now: of a stateful model, in its home alone, and one at a time."""
+        first = None
+        for model, jobs in self._pins.get(worker.slot, {}).items():
+            is_free = not model.policy.is_stateful or (not model.running and model.home in (None, worker))
+            job = next(iter(jobs))
+            if is_free and model in worker.numbers and (first is None or job.order < first.order):
+                first = job
+        return first

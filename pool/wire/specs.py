@@ -14,6 +14,7 @@ MOST_TENSORS = 1024
 MOST_RANK = 32
 MOST_BYTES = 1 << 46
 MOST_NAME = 1024
+MOST_SLOT = 1 << 20
 
 ITEM_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e5m2", "float8_e5m2fnuz"), 1),
@@ -51,6 +52,8 @@ class JobSpec(NamedTuple):
     outputs: tuple[str, ...] | None
     """None: all."""
     tensors: tuple[Tensor, ...]
+    slot: int = -1
+    """The only one that may run it; -1: any."""
 
 
 def aligned(length: int) -> int:
@@ -58,13 +61,15 @@ def aligned(length: int) -> int:
     return (length + 63) & ~63
 
 
-def job_spec(model: str, signature: str | None, outputs: Sequence[str] | None, description: Description) -> bytes:
-    return bytes(msgpack.packb((model, signature, outputs, description)))
+def job_spec(
+    model: str, signature: str | None, outputs: Sequence[str] | None, description: Description, slot: int = -1
+) -> bytes:
+    return bytes(msgpack.packb((model, signature, outputs, description, slot)))
 
 
 def parse_job(spec: bytes) -> JobSpec:
     """Raises `BadMessage`."""
-    model, signature, outputs, described = _unpacked(spec)
+    model, signature, outputs, described, slot = _unpacked(spec, 5)
     if not isinstance(model, str) or not isinstance(signature, str | None) or len(model) > MOST_NAME:
         raise BadMessage("a spec without a model and a signature")
     if outputs is not None or signature is None:
@@ -73,7 +78,9 @@ def parse_job(spec: bytes) -> JobSpec:
         outputs = tuple(outputs)
         if len(set(outputs)) != len(outputs):
             raise BadMessage("an output that is named twice")
-    return JobSpec(model, signature, outputs, _tensors(described))
+    if type(slot) is not int or not -1 <= slot <= MOST_SLOT:
+        raise BadMessage(f"no slot {slot!r:.40}")
+    return JobSpec(model, signature, outputs, _tensors(described), slot)
 
 
 def answer_spec(slot: int, device: str, version: str, description: Description) -> bytes:
@@ -82,7 +89,7 @@ def answer_spec(slot: int, device: str, version: str, description: Description) 
 
 def parse_answer(spec: bytes) -> tuple[int, str, str, tuple[Tensor, ...]]:
     """The slot, its device, the model's version, and the outputs. Raises `BadMessage`."""
-    slot, device, version, described = _unpacked(spec)
+    slot, device, version, described = _unpacked(spec, 4)
     if type(slot) is not int or not isinstance(device, str) or not isinstance(version, str):
         raise BadMessage("an answer that does not say where it comes from")
     return slot, device, version, _tensors(described)
@@ -99,15 +106,15 @@ def common_rows(shapes: Iterable[tuple[int, ...]]) -> int:
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def _unpacked(spec: bytes) -> list[Any]:
+def _unpacked(spec: bytes, count: int) -> list[Any]:
     if len(spec) > MOST_SPEC_BYTES:
         raise BadMessage(f"a spec of {len(spec)} bytes; {MOST_SPEC_BYTES} are the most")
     try:
         fields = msgpack.unpackb(spec)
     except Exception as error:  # msgpack raises a dozen kinds
         raise BadMessage(f"a spec that is no msgpack: {type(error).__name__}") from None
-    if not isinstance(fields, list) or len(fields) != 4:
-        raise BadMessage("a spec that has not four fields")
+    if not isinstance(fields, list) or len(fields) != count:
+        raise BadMessage(f"a spec that has not {count} fields")
     return fields
 
 
