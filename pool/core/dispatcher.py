@@ -95,7 +95,7 @@ class Dispatcher:
                 group = next(iter(self._due))
                 del self._due[group]
                 batch = self._lease(group, now)
-                if batch is not None and group.turns:
+                if (batch is not None or self._called) and group.turns:
                     self._due[group] = None  # behind the others, so that work spreads
             if batch is not None:
                 yield batch
@@ -165,7 +165,7 @@ class Dispatcher:
                 continue
             if model.suspects:
                 self._reserve(model, group)
-            if (group.empty or group.partly) and (jobs := model.take(now)):
+            if (group.empty or group.partly) and not self._called and (jobs := model.take(now)):
                 batch = self._start(home or next(reversed(group.empty or group.partly)), jobs, now)
             if model.heads or model.again or model.suspects:
                 passed.append(model)

@@ -29,6 +29,7 @@ class Record:
     attempts: int
     nature: str
     body: bytes
+    slot: int = -1  # the only one that may run it
     order: int = 0
     seat: "Seat | None" = None  # the worker that has it
     is_suspect: bool = False
@@ -98,6 +99,8 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.runs: dict[tuple[str, str], Runs] = {}
         self.homes: dict[str, Seat] = {}
+        self.gone: set[str] = set()  # models that are served no more
+        self.changed_at: dict[str, float] = {}  # when a model had its last policy
         self.orders = 0
         self.is_taking = True
         self.batches: set[int] = set()
@@ -105,8 +108,8 @@ class Ledger:
 
     # --- jobs come and go ---------------------------------------------------------------------------------------------
 
-    def refusal(self, record: Record, is_resent: bool) -> set[str]:
-        """The errors with which it may be refused; empty: it has to be taken."""
+    def refusal(self, record: Record, is_resent: bool, is_former: bool) -> set[str]:
+        """The errors with which it may be refused; empty: it has to be taken. `is_former`: its call's model has gone."""
         mine = [each for each in self.live.values() if each.account == record.account]
         jobs = self.policy.max_jobs - len(self.live)
         nbytes = self.policy.max_bytes - sum(each.nbytes for each in self.live.values())
@@ -117,6 +120,8 @@ class Ledger:
             errors.add("Overloaded")
         if not self.is_taking:
             errors.add("Stopping")
+        if is_former:
+            errors.add("ModelNotFound")
         if is_resent and self.models[record.model].is_stateful:
             errors.add("StatefulWorkerLost")
         return errors
@@ -127,7 +132,8 @@ class Ledger:
         record.attempts = min(record.attempts, self.policy.max_attempts - 1)
         self.live[record.account, record.channel, record.number] = record
         runs = self.runs.setdefault((record.model, record.key), Runs())
-        runs.due_at = min(runs.due_at, self._due_at(record))
+        if record.slot < 0:
+            runs.due_at = min(runs.due_at, self._due_at(record))
 
     def _due_at(self, record: Record) -> float:
         """It waits for company until then, but at most for half of the time that its run leaves it."""
@@ -142,8 +148,13 @@ class Ledger:
         return sum(each.rows for each in self.fresh(model) if each.key == key and each.is_hopeless <= hopeless)
 
     def fresh(self, model: str) -> list[Record]:
-        """Jobs of the model that wait and have never run."""
-        return [each for each in self.live.values() if each.model == model and each.seat is None and not each.starts]
+        """Jobs of the model that wait in its lines: they have never run, and any slot may run them."""
+        waiting = [each for each in self.live.values() if each.model == model and each.seat is None]
+        return [each for each in waiting if not each.starts and each.slot < 0]
+
+    def has_changed(self, model: str, now: float) -> bool:
+        """Its policy, so lately that lines may still wait by the former one."""
+        return self.changed_at.get(model, -inf) > now - 0.1
 
     def ended(self, record: Record, how: str) -> None:
         assert not record.end, f"{record} ends twice: {how}"
@@ -167,6 +178,8 @@ class Ledger:
         elif error == "Stopping":
             assert not self.is_taking
             assert record.group is None, f"{record} had started, and its batch is to end"
+        elif error == "ModelNotFound":
+            assert record.model in self.gone, f"{record} ends, and its model is served"
         elif error == "Quarantined":
             assert record.attempts >= self.policy.max_attempts, f"{record} has {record.attempts} attempts"
             assert not model.is_stateful
@@ -206,12 +219,14 @@ class Ledger:
             assert len(records) == 1, "a suspect runs in a batch"
             assert not seat.running, "a suspect runs beside others"
             others = {each.slot for each in self.seats if each.is_open and first.model in each.models}
-            assert first.died_in != seat.slot or others == {seat.slot}, "a suspect runs where it died"
+            is_bound = others == {seat.slot} or first.slot == seat.slot
+            assert first.died_in != seat.slot or is_bound, "a suspect runs where it died"
             self.counts["suspects"] += 1
+        self._check_pins(seat, records, now)
         self._check_size(records, model, runs)
         if model.is_stateful:
             self._check_stateful(seat, first)
-        if first.group is None and not first.is_suspect:
+        if first.group is None and not first.is_suspect and first.slot < 0:
             self._check_order(records, model, runs, now)
         if seat.running:
             seat.crowded = number
@@ -222,6 +237,18 @@ class Ledger:
             self.counts["reruns"] += record.starts > 0
             record.seat = seat
             record.starts += 1
+
+    def _check_pins(self, seat: Seat, records: list[Record], now: float) -> None:
+        first = records[0]
+        assert {each.slot for each in records} <= {-1, seat.slot}, "a pinned job runs in another slot"
+        assert len(records) == 1 or not any(each.slot >= 0 for each in records), "a pinned job runs in a batch"
+        self.counts["pinned"] += first.slot >= 0
+        for each in self.live.values():
+            is_first = each.slot == seat.slot and not each.starts and each.seat is None and not each.is_hopeless
+            if is_first and each is not first and not first.is_suspect and each.model in seat.models and self._may_run(each, seat):
+                hopes = each.deadline > now and each.deadline >= now + self.runs[each.model, each.key].shortest_s(now)
+                is_later = first.slot >= 0 and each.order > first.order
+                assert is_later or not hopes, f"{each} is pinned and has to wait for {first}"
 
     def _check_size(self, records: list[Record], model: Any, runs: Runs) -> None:
         count = len(records)
@@ -275,10 +302,10 @@ class Ledger:
         for each in waiting:
             if each.key == first.key:
                 assert each.order > last.get((each.account, each.priority), 0), f"{each} is overtaken"
-            if not model.batch_wait_s:
+            if not model.batch_wait_s and not self.has_changed(first.model, now):
                 assert each.priority <= first.priority, f"{each} has a higher priority"
         if model.batch_wait_s:
-            assert runs.due_at <= now, "it did not wait for company"
+            assert runs.due_at <= now or self.has_changed(first.model, now), "it did not wait for company"
             left = [each for each in self.fresh(first.model) if each.key == first.key and id(each) not in taken]
             runs.due_at = min((self._due_at(each) for each in left), default=inf)
 
@@ -336,6 +363,7 @@ class Ledger:
     def check(self, now: float, next_timer: float) -> None:
         """After `expire` and `dispatch`."""
         for record in self.live.values():
+            assert record.model not in self.gone, f"{record} waits for a model that has gone"
             assert record.deadline > now, f"{record} lives past its deadline"
             assert record.deadline >= next_timer, "nobody will look at the deadline"
             if record.is_suspect and record.seat is None:
@@ -370,12 +398,15 @@ class Ledger:
         waiting = [each for each in self.live.values() if each.model == name and each.seat is None]
         for each in waiting:
             each.is_hopeless = each.is_hopeless or each.deadline < now + self.runs[name, each.key].shortest_s(now)
+        if self.has_changed(name, now):
+            return []  # what waits for company may do so by the policy before
         runnable = []
         for each in waiting:
             if each.is_hopeless:
                 continue
             if (
                 each.starts
+                or each.slot >= 0
                 or not model.batch_wait_s
                 or not each.rows
                 or each.arrived + model.batch_wait_s <= now
@@ -385,9 +416,13 @@ class Ledger:
         return runnable
 
     def _may_run(self, record: Record, seat: Seat) -> bool:
+        if record.is_suspect and record.slot >= 0:
+            return not seat.running and record.slot == seat.slot
         if record.is_suspect:
             slots = {each.slot for each in self.seats if each.is_open and record.model in each.models}
             return not seat.running and (record.died_in != seat.slot or slots == {seat.slot})
+        if record.slot not in (-1, seat.slot):
+            return False
         if self.models[record.model].is_stateful:
             home = self.homes.get(record.model)
             is_free = not any(

@@ -27,6 +27,10 @@ SEEN = {  # how often at least, in sixty walks: a walk that meets nothing shows 
     "Quarantined": 10,
     "StatefulWorkerLost": 10,
     "refused Overloaded": 500,
+    "refused ModelNotFound": 20,
+    "models gone": 30,
+    "policies": 100,
+    "pinned": 300,
 }
 
 

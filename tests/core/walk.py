@@ -111,12 +111,10 @@ class Walk:
         for name, policy in self.models.items():
             self.scheduler.add_model(name, policy)
         self.ledger = Ledger(self.policy, self.models, self.joined)
-        self.calls = {
-            (model, key, rows): self.scheduler.call(model, key, rows, model in self.joined)
-            for model in self.models
-            for key in KEYS
-            for rows in (0, 1, 2, 3, 9)
-        }
+        self.calls: dict[tuple[str, str, int, int], Any] = {}
+        self.former: list[tuple[tuple[str, str, int, int], Any]] = []  # calls of models that are served no more
+        self.leaving = ""  # a model whose workers are replaced by others without it
+        self.pinned = draw.choice((0.0, 0.05, 0.3))
         self.accounts = [core.Account() for _ in range(3)]
         self.names = list(range(3))  # of the accounts, each time another
         self.workers: dict[Seat, Any] = {}
@@ -165,6 +163,7 @@ class Walk:
             self._close: 0.7,
             self._lie: 3,
             self._stop_taking: 0.05,
+            self._change: 4,
         }
         (move,) = self.random.choices(list(moves), list(moves.values()))
         move()
@@ -188,6 +187,8 @@ class Walk:
             if self.random.random() < 0.01:
                 self._cancel()  # while the batch is being sent
         self.ledger.check(self.now, self.scheduler.next_timer())
+        load = Counter(record.model for record in self.ledger.live.values())
+        assert all(self.scheduler.load_of(name) == load[name] for name in self.scheduler.models)
         for seat in self.ledger.seats:
             for _, records, began in seat.running.values():
                 late = self._hangs_at(records, began) <= self.now
@@ -204,7 +205,7 @@ class Walk:
     def _submit_one(self) -> None:
         draw, now = self.random, self.now
         self.numbers += 1
-        number, account, model = self.numbers, draw.randrange(3), draw.choice(list(self.models))
+        number, account, model = self.numbers, draw.randrange(3), draw.choice(list(self.scheduler.models))
         key, rows = draw.choice(KEYS[: draw.choice((1, 3))]), draw.choice((1, 1, 1, 2, 3, 9, 0))
         is_rare = draw.random() < self.rare
         nature = draw.choice(("bad", "OutOfMemory", "killer", "killer", "Stale")) if is_rare else "good"
@@ -212,12 +213,17 @@ class Walk:
         deadline = now + draw.choice((0.05, 2.0, 20.0, 60.0, 60.0, 100.0))
         attempts = draw.choices((0, 1, 3), (30, 1, 0.3))[0]
         is_resent = attempts > 0 or draw.random() < 0.02
+        slot = draw.randrange(SLOTS) if draw.random() < self.pinned else -1
+        call = self._call(model, key, rows, slot)
+        is_former = bool(self.former) and draw.random() < 0.03
+        if is_former:
+            (model, key, rows, slot), call = draw.choice(self.former)
         body = b"body %d" % number
         record = Record(self.names[account], channel, number, model, key, rows, nbytes, now, deadline, priority,
-                        attempts, nature, body)  # fmt: skip
-        job = self.core.Job(self.accounts[account], channel, number, self.calls[model, key, rows], body, nbytes,
+                        attempts, nature, body, slot)  # fmt: skip
+        job = self.core.Job(self.accounts[account], channel, number, call, body, nbytes,
                             now, deadline, priority, attempts, is_resent)  # fmt: skip
-        expected = self.ledger.refusal(record, is_resent)
+        expected = self.ledger.refusal(record, is_resent, is_former)
         before = fingerprint([self.scheduler, self.accounts]) if expected and self.numbers % 8 == 0 else None
         error = ""
         try:
@@ -227,8 +233,7 @@ class Walk:
         if error or expected:
             assert error in expected, f"refused with {error!r}, not with {expected}"
             self.ledger.counts[f"refused {error}"] += 1
-            for each in self.scheduler.models.values():
-                each.counts.refused.clear()
+            call.model.counts.refused.clear()
             after = before and fingerprint([self.scheduler, self.accounts])
             assert after == before, "a refused job has changed something"
         else:
@@ -317,7 +322,7 @@ class Walk:
         if len([seat for seat in self.ledger.seats if not seat.is_dead]) >= SLOTS + 1:
             return
         slot = self.random.randrange(SLOTS)
-        models = tuple(self.models)
+        models = tuple(name for name in self.scheduler.models if name != self.leaving)
         if len(models) > 1 and self.random.random() < 0.3:
             models = models[:-1]
         seat = Seat(slot, models)
@@ -350,6 +355,60 @@ class Walk:
             seat = self.random.choice(open_)
             seat.is_open = False
             self.scheduler.close(self.workers[seat])
+
+    def _call(self, model: str, key: str, rows: int, slot: int) -> Any:
+        is_joined = model in self.joined
+        name = model, key, rows, slot
+        if name not in self.calls:
+            self.calls[name] = self.scheduler.call(model, key, rows, is_joined, slot=slot)
+        return self.calls[name]
+
+    def _change(self) -> None:
+        """One step of a model on its way out, a model that comes again, or another policy."""
+        draw, ledger = self.random, self.ledger
+        if self.leaving and (seats := [seat for seat in ledger.seats if self.leaving in seat.models]):
+            seat = draw.choice(seats)
+            if seat.is_open:
+                seat.is_open = False
+                self.scheduler.close(self.workers[seat])
+                self._worker_comes()
+            elif not seat.running:
+                self._dies(seat)
+        elif self.leaving:
+            self._model_goes(self.leaving)
+            self.leaving = ""
+        elif ledger.gone and draw.random() < 0.3:
+            name = draw.choice(sorted(ledger.gone))
+            ledger.gone.discard(name)
+            self.scheduler.add_model(name, self.models[name])
+        elif len(self.scheduler.models) > 1 and draw.random() < 0.2:
+            self.leaving = draw.choice([*self.scheduler.models])
+        else:
+            name = draw.choice([*self.scheduler.models])
+            if not self.models[name].is_stateful:
+                wait_s = draw.choice((0.0, 0.05)) if name == "joined later" else 0.0
+                self.models[name] = self.core.ModelPolicy(draw.choice((1.0, 9.0)), draw.choice((1, 4, 16)), wait_s)
+                ledger.changed_at[name] = self.now
+                self.scheduler.add_model(name, self.models[name])
+                ledger.counts["policies"] += 1
+
+    def _model_goes(self, name: str) -> None:
+        ledger = self.ledger
+        ledger.gone.add(name)
+        ledger.counts["models gone"] += 1
+        ledger.homes.pop(name, None)
+        model = self.scheduler.models[name]
+        self.scheduler.remove_model(name, "it is served no more")
+        assert not (model.suspects or model.pinned or model.running)
+        for each in [each for each in self.calls if each[0] == name]:
+            self.former.append((each, self.calls.pop(each)))
+            ledger.runs.pop((name, each[1]), None)
+        try:
+            self.scheduler.call(name, "key", 1, False)
+        except self.core.Refused as refused:
+            assert refused.error == "ModelNotFound"
+        else:
+            raise AssertionError("a model that has gone is known")
 
     def _stop_taking(self) -> None:
         self.ledger.is_taking = False
@@ -410,10 +469,10 @@ class Walk:
         assert not any(account.jobs or account.nbytes for account in self.accounts)
         assert not any(jobs for account in self.accounts for jobs in account.channels.values())
         for model in scheduler.models.values():
-            assert not any((model.suspects, model.home, model.reserved, model.running, model.trials))
+            assert not any((model.suspects, model.pinned, model.home, model.reserved, model.running, model.trials))
             counts = model.counts
             assert counts.accepted == counts.answered + counts.cancelled + sum(counts.failed.values())
-        for call in self.calls.values():
+        for call in [*self.calls.values(), *(call for _, call in self.former)]:
             assert not call.line.live
             assert len(call.line.waiting) <= 32
             assert call.line.rows == 0
