@@ -137,7 +137,9 @@ class Fleet:
 
     def slots_of(self, model: str) -> list[int]:
         """Those that serve it, or are to."""
-        planned = {number for number, told in self.plan.slots.items() for each in told["models"] if each["name"] == model}
+        planned = {
+            number for number, told in self.plan.slots.items() for each in told["models"] if each["name"] == model
+        }
         return sorted(planned.union(self.serving(model)))
 
     def why_unserved(self, model: str) -> str:

@@ -109,7 +109,7 @@ class Ledger:
     # --- jobs come and go ---------------------------------------------------------------------------------------------
 
     def refusal(self, record: Record, is_resent: bool, is_former: bool) -> set[str]:
-        """The errors with which it may be refused; empty: it has to be taken. `is_former`: its call's model has gone."""
+        """The errors with which it may be refused; empty: it is to be taken. `is_former`: the model of its call has gone."""
         mine = [each for each in self.live.values() if each.account == record.account]
         jobs = self.policy.max_jobs - len(self.live)
         nbytes = self.policy.max_bytes - sum(each.nbytes for each in self.live.values())
@@ -245,7 +245,13 @@ class Ledger:
         self.counts["pinned"] += first.slot >= 0
         for each in self.live.values():
             is_first = each.slot == seat.slot and not each.starts and each.seat is None and not each.is_hopeless
-            if is_first and each is not first and not first.is_suspect and each.model in seat.models and self._may_run(each, seat):
+            if (
+                is_first
+                and each is not first
+                and not first.is_suspect
+                and each.model in seat.models
+                and self._may_run(each, seat)
+            ):
                 hopes = each.deadline > now and each.deadline >= now + self.runs[each.model, each.key].shortest_s(now)
                 is_later = first.slot >= 0 and each.order > first.order
                 assert is_later or not hopes, f"{each} is pinned and has to wait for {first}"

@@ -7,6 +7,8 @@ from importlib import resources
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
+import pytest
+
 from core.scenes import SCENES
 from core.walk import sharing, walk
 
@@ -48,8 +50,9 @@ def killer(mutant: Mutant, begin: int = 0, seeds: int = 60) -> str:
     for program, arguments in programs:
         try:
             program(patched, *arguments)
-        except Exception as error:
-            return f"{program.__name__} {arguments}: {type(error).__name__}: {error}"
+        except (Exception, pytest.fail.Exception) as error:
+            why = error if isinstance(error, AssertionError) else ""  # a KeyError would print the whole core
+            return f"{program.__name__} {arguments}: {type(error).__name__}: {why}"
     return ""
 
 
@@ -91,7 +94,7 @@ MUTANTS = (
     # --- when a worker ends ---
     Mutant("a suspect runs beside nothing", "dispatcher", "worker.is_exclusive = is_suspect", "pass"),
     Mutant("a busy worker empties itself for a suspect", "dispatcher", "model.trials else group.workers", "model.trials else group.empty"),
-    Mutant("a suspect runs in another slot", "dispatcher", "if is_only or job.died_in != slot", ""),
+    Mutant("a suspect runs in another slot", "dispatcher", "and (is_only or job.died_in != slot)", "and True"),
     Mutant("a death beside others is not the last", "scheduler", "if is_alone or job.attempts + 1 < most:", "if True:"),
     Mutant("max_attempts deaths are enough", "scheduler", "elif job.attempts >= most:", "elif job.attempts > most:"),
     Mutant("a lost stateful job does not", "scheduler", "        if model.policy.is_stateful:\n            text", "        if 0:\n            text"),
@@ -110,6 +113,26 @@ MUTANTS = (
     Mutant("a stopping pool ends what has started", "scheduler", "and job.place != AGAIN:", "and True:"),
     Mutant("an ended job keeps no body", "scheduler", 'b""\n        del job.call', 'job.body\n        del job.call'),
     Mutant("an ended job costs its client nothing", "scheduler", "account.nbytes -= job.nbytes", "pass"),
+    # --- models that come and go ---
+    Mutant("a policy changes in place", "scheduler", "        model.policy = policy\n", "        pass\n"),
+    Mutant("a removed model takes no job", "scheduler", "        if model.is_gone:", "        if False:"),
+    Mutant("and its jobs that wait end", "scheduler", '        self.give_up(name, text, "ModelNotFound")\n', ""),
+    Mutant("a model that comes again is another one", "scheduler", "self.models.pop(name).is_gone", "self.models[name].is_gone"),
+    Mutant("the load of a model is known", "scheduler", "counts.accepted - counts.answered - counts.cancelled", "counts.accepted - counts.answered"),
+    # --- pins ---
+    Mutant("a pinned job runs in its slot alone", "dispatcher", "in self._pins.get(worker.slot, {}).items()", "in next(iter(self._pins.values()), {}).items()"),
+    Mutant("pinned jobs run by arrival", "dispatcher", "job.order < first.order", "job.order > first.order"),
+    Mutant("a pinned job wakes its worker", "dispatcher", "            if model.pinned:\n", "            if False:\n"),
+    Mutant("an idle lane looks for pinned jobs first", "dispatcher", "            if worker.slot in self._pins:\n", "            if False:\n"),
+    Mutant("and no other work comes between", "dispatcher", "and not self._called and (jobs", "and (jobs"),
+    Mutant("a pinned stateful job waits for the home", "dispatcher", "model.home in (None, worker)", "True"),
+    Mutant("and for the job before it", "dispatcher", "(not model.running and model.home", "(model.home"),
+    Mutant("a worker has pinned jobs of its own models", "dispatcher", "if is_free and model in worker.numbers and", "if is_free and"),
+    Mutant("a pinned suspect stays in its slot", "dispatcher", "job.call.slot == slot or (job.call.slot < 0 and", "job.call.slot == slot or (True and"),
+    Mutant("where it may run again", "dispatcher", "if job.call.slot == slot or (job.call.slot < 0 and", "if (job.call.slot in (-1, slot) and"),
+    Mutant("a cancelled pinned job never starts", "scheduler", "                self._unpin(job)\n", "                pass\n"),
+    Mutant("pinned jobs hold up no suspect", "dispatcher", "            if model.suspects:\n                self._reserve(model, group)  #", "            if False:\n                pass  #"),
+    Mutant("pinned jobs take no turns of others", "dispatcher", "used > group.clock and place <= AGAIN:", "used > group.clock:"),
     # --- lies ---
     Mutant("a lane answers for itself", "scheduler", "or batch.lane != lane or", "or"),
 )  # fmt: skip

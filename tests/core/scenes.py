@@ -144,7 +144,56 @@ def a_line_whose_head_is_late_competes_by_its_next_job(core: Any) -> None:
     assert [job.number for job in batch.jobs] == [9], "the first one cannot end in time, the last one is more urgent"
 
 
+def pinned_jobs_hold_up_no_suspect(core: Any) -> None:
+    scene = Scene(core, workers=2)
+    scene.submit()
+    (first,) = scene.batches()
+    dead, other = first.worker, next(each for each in scene.workers if each is not first.worker)
+    pinned = scene.scheduler.call("m", "key", 1, False, slot=other.slot)
+    for number in (50, 51, 52):
+        scene.scheduler.submit(core.Job(scene.account, b"", number, pinned, b"body", 4, 0.0, 50.0))
+    (running,) = scene.batches()
+    scene.scheduler.worker_died(dead, "SIGKILL", 0.0)
+    ran = []
+    for _ in range(3):
+        scene.done(running, None, joined=False)
+        (running,) = scene.batches()
+        ran.append(running.jobs[0].number)
+    assert ran[0] == 1, f"the suspect runs as soon as the worker has nothing else to run, not after {ran}"
+
+
+def pinned_jobs_take_no_turns_of_others(core: Any) -> None:
+    """A model pays for its pinned jobs, but they put no model that comes later behind the others."""
+    scene = Scene(core)
+    scheduler, now = scene.scheduler, 0.0
+    for name in ("pinned", "late"):
+        scheduler.add_model(name, core.ModelPolicy())
+    (worker,) = scene.workers
+    scheduler.close(worker)
+    scheduler.worker_died(worker, "told to end", 0.0)
+    worker = scheduler.worker_comes(0, ["m", "pinned", "late"])
+    scheduler.lane_comes(worker, b"1")
+    assert scene.batches() == [], "all are idle"
+    calls = {name: scheduler.call(name, "key", 1, False) for name in ("m", "late")}
+    calls["pinned"] = scheduler.call("pinned", "key", 1, False, slot=0)
+    ran = []
+    for number, name in enumerate(["m"] * 6 + ["pinned"] * 3 + ["late"] * 3):
+        scheduler.submit(core.Job(scene.account, b"", number, calls[name], b"body", 4, now, now + 500.0))
+        if name == "pinned":
+            now += 10.0
+            (batch,) = scene.batches(now)
+            scene.done(batch, None, joined=False, now=now + 10.0)
+    for _ in range(9):
+        (batch,) = scene.batches(now)
+        ran.append(batch.model.name)
+        now += 1.0
+        scene.done(batch, None, joined=False, now=now)
+    assert "late" in ran[:3], f"it waits while another model makes up for what the pinned jobs took: {ran}"
+
+
 SCENES = (
+    pinned_jobs_hold_up_no_suspect,
+    pinned_jobs_take_no_turns_of_others,
     the_pool_is_full_at_its_bound,
     one_bad_job_of_sixteen_is_found_in_ten_runs,
     suspects_take_one_worker_at_a_time_from_the_others,

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import pytest
+
 from core.ledger import AGAIN, Ledger, Record, Seat
 
 KEYS = ("a", "b", "c")
@@ -399,16 +401,12 @@ class Walk:
         ledger.homes.pop(name, None)
         model = self.scheduler.models[name]
         self.scheduler.remove_model(name, "it is served no more")
-        assert not (model.suspects or model.pinned or model.running)
+        assert not any((model.suspects, model.pinned, model.running))
         for each in [each for each in self.calls if each[0] == name]:
             self.former.append((each, self.calls.pop(each)))
             ledger.runs.pop((name, each[1]), None)
-        try:
+        with pytest.raises(self.core.Refused, match="ModelNotFound"):
             self.scheduler.call(name, "key", 1, False)
-        except self.core.Refused as refused:
-            assert refused.error == "ModelNotFound"
-        else:
-            raise AssertionError("a model that has gone is known")
 
     def _stop_taking(self) -> None:
         self.ledger.is_taking = False
