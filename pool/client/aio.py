@@ -13,7 +13,8 @@ from pool.client.client import ASK_S, PATIENCE_S, Questions
 from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
 from pool.client.futures import Result
-from pool.client.inputs import Options, Request, Signatures, Unknown
+from pool.client.inputs import Options, Request, Signatures, Unknown, requested
+from pool.client.scatter import Jobs, Steps
 from pool.client.session import rebuilt
 from pool.errors import PoolUnreachable
 from pool.wire.tensors import Array
@@ -31,7 +32,7 @@ class AsyncClient(Questions):
 
     async def submit(self, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """The `Result`. Raises what `Client.run` raises."""
-        driver, planner, request = await self._connected(), self._connector.planner, Request(model, **options)
+        driver, planner, request = await self._connected(), self._connector.planner, requested(model, **options)
         timeout_s = request.timeout_s(self._connector.timeout_s)
         try:
             plan, arrays = planner.prepare(request, inputs)
@@ -54,18 +55,30 @@ class AsyncClient(Questions):
 
     async def submit_many(self, model: str, inputs: Iterable[Any], **options: Unpack[Options]) -> list[Result]:
         """The results of all, in order. The first error is raised, and the others are withdrawn."""
-        tasks = [asyncio.ensure_future(self.submit(model, each, **options)) for each in inputs]
+        return await self._all(model, [(each, options) for each in inputs])
+
+    async def _all(self, model: str, jobs: Jobs) -> list[Result]:
+        tasks = [asyncio.ensure_future(self.submit(model, inputs, **options)) for inputs, options in jobs]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
+    async def _through(self, steps: Steps) -> Any:
+        said = None
+        while True:
+            try:
+                asked = steps.send(said)
+            except StopIteration as end:
+                return end.value
+            said = await asked
+
     async def map(
         self, model: str, inputs: Any, *, in_flight: int = IN_FLIGHT, **options: Unpack[Options]
     ) -> AsyncIterator[Result]:
         """As `Client.map`."""
-        driver, request = await self._connected(), Request(model, **options)
+        driver, request = await self._connected(), requested(model, **options)
         work = Work(driver, request, await self._known(request))
         work.map(inputs, in_flight)
         for future in work.futures():

@@ -167,5 +167,7 @@ def derived(result: Result, arrays: "Mapping[str, Array] | Iterable[tuple[str, A
 
 
 def joined(parts: list[Result]) -> Result:
-    """One below the other; slot and times are the last one's."""
+    """One below the other; slot and times are the last one's. Raises `Stale` for answers of two versions."""
+    if any(part.version != parts[0].version for part in parts):
+        raise Stale("the model's version changed between the parts")
     return derived(parts[-1], {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

@@ -5,7 +5,7 @@ that may have to be converted, and for inputs of several rows, which may have to
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import ml_dtypes
 import numpy as np
@@ -35,6 +35,10 @@ class Options(TypedDict, total=False):
     """Seconds until the job ends in `DeadlineExceeded`; None: what the pool's configuration says."""
     priority: int
     """-100 to 100; higher goes first."""
+    version: int | str | None
+    """Its number, or a label of the pool's configuration; None: the one that the pool serves by the model's name."""
+    slot: int
+    """The only one that may run it, before its other work; -1: any. If it has no worker now, the job waits for one."""
 
 
 class Request(NamedTuple):
@@ -43,12 +47,19 @@ class Request(NamedTuple):
     outputs: Sequence[str] | None = None
     timeout: float | None = None
     priority: int = 0
+    version: int | str | None = None
+    slot: int = -1
 
     def timeout_s(self, default: float) -> float:
         """Raises `InvalidInput`, for a wrong priority too."""
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
             raise InvalidInput(f"a priority of {self.priority!r}: give -100 to 100; higher goes first")
         return checked_timeout(self.timeout, default)
+
+
+def requested(model: str, **options: Unpack[Options]) -> Request:
+    request = Request(model, **options)
+    return request if request.version is None else request._replace(model=f"{model}@{request.version}")
 
 
 class Plan:
@@ -80,13 +91,13 @@ class Planner:
 
     def prepare(self, request: Request, inputs: Any, known: Signatures | None = None) -> tuple[Plan, list[Array]]:
         """The arrays to send, in the plan's order. Raises `InvalidInput`, and `Unknown` if `known` is needed."""
-        model, signature, outputs, _, _ = request
+        model, signature, outputs, _, _, _, slot = request
         if outputs is not None:
             outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         key = None
         try:
             looks = [(name, array.__class__, array.dtype, array.shape) for name, array in inputs.items()]
-            key = (model, signature, outputs, *looks)
+            key = (model, signature, outputs, slot, *looks)
             plan = self._plans[key]
         except (AttributeError, KeyError, TypeError):
             pass
@@ -103,25 +114,25 @@ class Planner:
         else:
             raise Unknown(model)
         arrays = {name: arrays[name] for name in sorted(arrays)}
-        plan = self._plan(model, signature or "", outputs, arrays, info)
+        plan = self._plan(request, signature or "", outputs, arrays, info)
         if key is not None and all(arrays[name] is inputs[name] for name in arrays):
             self._plans[key] = plan
         return plan, [*arrays.values()]
 
     def session(self, request: Request, arrays: dict[str, Array]) -> tuple[Plan, list[Array]]:
         """For a `Session.run`: names of the model's graph, and arrays in the order of their names."""
-        return self._plan(request.model, None, request.outputs, arrays, None), [*arrays.values()]
+        return self._plan(request, None, request.outputs, arrays, None), [*arrays.values()]
 
     def _plan(
         self,
-        model: str,
+        request: Request,
         signature: str | None,
         outputs: Sequence[str] | None,
         arrays: dict[str, Array],
         info: Signature | None,
     ) -> Plan:
         try:
-            spec = job_spec(model, signature, outputs, describe(arrays))
+            spec = job_spec(request.model, signature, outputs, describe(arrays), request.slot)
             if (plan := self._plans.get(spec)) is not None:
                 return plan
             job = parse_job(spec)
@@ -129,7 +140,7 @@ class Planner:
             if info is not None and (why := info.mismatch(job.tensors, job.outputs)):
                 raise ValueError(why)
         except (BadMessage, TypeError, ValueError) as error:
-            raise InvalidInput(f"model {model!r:.80}: {error}") from None
+            raise InvalidInput(f"model {request.model!r:.80}: {error}") from None
         if info is not None and info.is_joined(plan.names, job.outputs):
             plan.most = info.max_batch
         if len(self._plans) >= MOST_PLANS:

@@ -38,6 +38,8 @@ def _text(value: str) -> str:
 def _name(value: str, info: Any) -> str:
     if value in info.context["names"]:
         raise ValueError(f"{value!r} is the name of a model above, too; write another")
+    if "@" in value:
+        raise ValueError(f"{value!r} has an @, after which clients name a version; write a name without it")
     info.context["names"].append(value)
     return value
 

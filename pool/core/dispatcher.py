@@ -5,9 +5,8 @@ worker that has an idle lane is among those of its group that are empty or partl
 groups where both are there. Models take turns by the seconds of lanes that they have used, over their weight.
 
 A suspect needs a worker that runs nothing else. If there is none, one is reserved: it takes nothing new until it is
-empty, so that a suspect never waits for ever in a busy pool.
-
-Pinned jobs stand beside all that: a worker with an idle lane looks first for those of its slot.
+empty, so that a suspect never waits for ever in a busy pool. Pinned jobs stand beside all that: a worker with an idle
+lane looks first for those of its slot.
 """
 
 from collections.abc import Iterator, Sequence

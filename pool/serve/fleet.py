@@ -135,13 +135,6 @@ class Fleet:
         """The slots that do."""
         return sorted({seat.number for seat in self.seats if seat.serves(model)})
 
-    def slots_of(self, model: str) -> list[int]:
-        """Those that serve it, or are to."""
-        planned = {
-            number for number, told in self.plan.slots.items() for each in told["models"] if each["name"] == model
-        }
-        return sorted(planned.union(self.serving(model)))
-
     def why_unserved(self, model: str) -> str:
         """Why no slot will serve it; "" as long as one does or may."""
         why = self.plan.missing.get(model) or "no slot has it among its models"

@@ -396,8 +396,9 @@ class Service:
                 known = facts["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
                 is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
-        if job.slot >= 0 and job.slot not in (slots := self.fleet.slots_of(model)):
-            raise Refused("InvalidInput", f"slot {job.slot} does not serve {model}; it is served by slots {slots}")
+        planned = self.fleet.plan.slots.get(job.slot, {"models": ()})["models"]
+        if job.slot >= 0 and all(settings["name"] != model for settings in planned):
+            raise Refused("InvalidInput", f"slot {job.slot} is none of {model}'s, which `pool status` shows")
         call = self.scheduler.call(model, key, rows, is_joined, length, job.slot)
         client.account.keep(spec, call)
         return call

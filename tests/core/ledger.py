@@ -109,7 +109,7 @@ class Ledger:
     # --- jobs come and go ---------------------------------------------------------------------------------------------
 
     def refusal(self, record: Record, is_resent: bool, is_former: bool) -> set[str]:
-        """The errors with which it may be refused; empty: it is to be taken. `is_former`: the model of its call has gone."""
+        """The errors with which it may be refused; empty: it has to be taken. `is_former`: its model has gone."""
         mine = [each for each in self.live.values() if each.account == record.account]
         jobs = self.policy.max_jobs - len(self.live)
         nbytes = self.policy.max_bytes - sum(each.nbytes for each in self.live.values())

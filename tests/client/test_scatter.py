@@ -1,0 +1,185 @@
+"""One call on all slots, jobs pinned to one, and versions that are asked for by name."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pool import AsyncClient, Client, errors
+from pool.client.futures import Result, Timeline
+from pool.client.scatter import combined
+from support.pools import RunningPool, StartPool, pool_in, row, until
+
+SLOTS = 3
+CONFIG = """
+[pool]
+devices = ["cpu", "cpu", "cpu"]
+lanes = 1
+[[model]]
+name = "plain"
+path = "stub:double?log={folder}/plain"
+replicas = "all"
+[[model]]
+name = "gated"
+path = "stub:double?gate={folder}/gate&log={folder}/gated"
+replicas = "all"
+[[model]]
+name = "whole"
+path = "stub:echo?dtype=int64"
+replicas = "all"
+[[model]]
+name = "shrink"
+path = "stub:shrink"
+replicas = "all"
+"""
+
+
+@pytest.fixture(scope="module")
+def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
+    folder = tmp_path_factory.mktemp("pool")
+    with pool_in(folder, CONFIG.format(folder=folder)) as made:
+        yield made
+
+
+def column(count: int) -> Any:
+    return np.arange(count, dtype=np.float32)[:, None]
+
+
+def test_a_batch_runs_in_as_many_pieces_as_slots_at_the_same_time(client: Client, stub_pool: RunningPool) -> None:
+    found: list[Result] = []
+    thread = threading.Thread(target=lambda: found.append(client.scatter("gated", {"x": column(8)})))
+    thread.start()
+    until(lambda: sum(slot["doing"].startswith("runs") for slot in client.status()["slots"]) == SLOTS, "three runs")
+    Path(stub_pool.folder, "gate").touch()
+    thread.join()
+    assert found[0]["y"].tolist() == (2 * column(8)).tolist()
+    rows = [len(line.split()) - 1 for line in Path(stub_pool.folder, "gated").read_text().splitlines()]
+    assert sorted(rows) == [2, 3, 3]
+
+
+def test_pieces_are_added(client: Client) -> None:
+    added = client.scatter("plain", column(6), "sum")
+    assert added["y"].tolist() == [[2 * (0 + 2 + 4)], [2 * (1 + 3 + 5)]]
+    assert client.scatter("plain", column(6), reduce="mean")["y"].tolist() == [[4], [6]]
+    assert client.scatter("whole", {"x": np.arange(3)}, "sum")["y"].tolist() == [3]
+    assert client.scatter("plain", column(1), "mean")["y"].tolist() == [[0]], "fewer rows than slots"
+    assert client.scatter("plain", column(0))["y"].shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "reduce", "why"),
+    [
+        ("plain", column(6), "max", "reduce='max'"),
+        ("whole", {"x": np.arange(3)}, "mean", "int64 has no mean"),
+        ("plain", column(7), "sum", "cannot be added"),
+        ("shrink", column(6), None, "has not the rows"),
+        ("whole", {"x": np.int64(3)}, None, "arrays of one length"),
+    ],
+)
+def test_what_cannot_be_put_together_is_said(
+    client: Client, model: str, batch: Any, reduce: str | None, why: str
+) -> None:
+    with pytest.raises(errors.InvalidInput, match=why):
+        client.scatter(model, batch, reduce)
+
+
+def result(**arrays: Any) -> Result:
+    made = Result(arrays)
+    made.slot, made.device, made.version, made.timeline = 0, "cpu:0", "", Timeline(0, 0, 0, 1)
+    return made
+
+
+def test_pieces_weigh_by_their_rows_and_halves_are_added_wide() -> None:
+    parts = [result(y=np.float32(each)) for each in (1, 2, 6)]
+    assert combined(parts, [3, 3, 2], "mean")["y"] == (3 + 6 + 12) / 8
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        ones = [result(y=np.array([256.0], dtype)), *[result(y=np.array([0.25], dtype)) for _ in range(8)]]
+        (total,) = combined(ones, [1] * 9, "sum")["y"]
+        assert total.dtype == dtype
+        assert float(total) == 258.0, "each quarter alone would be lost"
+
+
+def test_the_error_of_a_piece_does_not_wait_for_the_others(start_pool: StartPool) -> None:
+    pool = start_pool('[pool]\ndevices = ["cpu", "cpu"]\n[[model]]\nname = "m"\npath = "stub:double"\nreplicas = "all"')
+    with pool.client() as client:
+        began = time.monotonic()
+        with pytest.raises(errors.ModelFailed, match="does not bear"):
+            client.scatter("m", np.array([[-3], [-1]], np.float32), timeout=100)
+        assert time.monotonic() - began < 50, "the first piece hangs"
+        assert client.status()["queue"]["jobs"] == 0, "it is cancelled"
+
+
+def test_a_pinned_job_runs_in_its_slot(client: Client) -> None:
+    futures = [(slot, client.submit("plain", row(n), slot=slot)) for n in range(30) for slot in range(SLOTS)]
+    assert all(future.result().slot == slot for slot, future in futures)
+    for slot in (SLOTS, "0", -2):
+        with pytest.raises(errors.InvalidInput, match="slot"):
+            client.run("plain", row(), slot=slot)  # type: ignore[arg-type]
+
+
+def test_a_job_for_each_slot(client: Client) -> None:
+    results = client.broadcast("plain", row(4))
+    assert {slot: each.slot for slot, each in results.items()} == {slot: slot for slot in range(SLOTS)}
+    assert [each["y"].item() for each in results.values()] == [8] * SLOTS
+    with pytest.raises(errors.ModelFailed):
+        client.broadcast("plain", row(-1))
+
+
+def test_awaited(stub_pool: RunningPool) -> None:
+    async def main() -> None:
+        async with AsyncClient(stub_pool.endpoint) as client:
+            assert (await client.scatter("plain", column(6), "sum"))["y"].tolist() == [[12], [18]]
+            assert (await client.scatter("plain", column(7)))["y"].tolist() == (2 * column(7)).tolist()
+            assert [*await client.broadcast("plain", row())] == [0, 1, 2]
+            assert (await client.run("plain", row(), slot=2)).slot == 2
+            with pytest.raises(errors.ModelFailed):
+                await client.scatter("plain", -column(6))
+
+    asyncio.run(main())
+
+
+def versions(folder: Path, **texts: str) -> str:
+    for number, text in texts.items():
+        part = folder.parent / "part"
+        part.mkdir(parents=True)
+        (part / "model.stub").write_text(text)
+        folder.mkdir(exist_ok=True)
+        part.rename(folder / number.removeprefix("v"))
+    return f'[pool]\ndevices = ["cpu"]\nlanes = 1\nwatch = "100ms"\n[[model]]\nname = "m"\npath = "stub:{folder}"\n'
+
+
+def test_a_version_is_asked_for_by_number_or_label(start_pool: StartPool, tmp_path: Path) -> None:
+    config = versions(tmp_path / "m", v1="double?times=1", v2="double?times=20")
+    pool = start_pool(config + 'versions = "all"\nlabels = { stable = 1 }')
+    with pool.client() as client:
+        for version, times in ((1, 1), (2, 20), ("stable", 1), (None, 20)):
+            assert client.run("m", row(3), version=version)["y"].item() == 3 * times
+            assert [each["y"].item() for each in client.map("m", column(3), version=version)] == [0, times, 2 * times]
+        (result,) = client.broadcast("m", row(3), version=1).values()
+        assert result["y"].item() == 3
+        assert client.scatter("m", column(2), version="stable")["y"].tolist() == [[0], [1]]
+        for unknown in (3, "nobody", ""):
+            with pytest.raises(errors.ModelNotFound):
+                client.submit("m", row(), version=unknown).result()
+
+
+def test_blocks_that_met_two_versions_are_asked_again_whole(start_pool: StartPool, tmp_path: Path) -> None:
+    folder, gate, log = tmp_path / "m", tmp_path / "gate", tmp_path / "log"
+    config = versions(folder, v1=f"double?times=1&gate={gate}") + 'batching = "on"\nmax_batch = 1'
+    found: list[Result] = []
+    with start_pool(config).client() as client:
+        thread = threading.Thread(target=lambda: found.append(client.run("m", {"x": 1 + column(2)})))
+        thread.start()
+        until(lambda: client.status()["slots"][0]["doing"].startswith("runs"), "the first block to run")
+        versions(folder, v2=f"double?times=20&log={log}")
+        until(log.exists, "the second block to run in the next version")
+        gate.touch()
+        thread.join()
+        assert found[0]["y"].tolist() == [[20], [40]], "not the first row of version 1 above the second of version 2"
+        assert found[0].version == "2"
