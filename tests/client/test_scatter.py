@@ -107,7 +107,7 @@ def test_pieces_weigh_by_their_rows_and_halves_are_added_wide() -> None:
 
 def test_the_error_of_a_piece_does_not_wait_for_the_others(start_pool: StartPool) -> None:
     pool = start_pool('[pool]\ndevices = ["cpu", "cpu"]\n[[model]]\nname = "m"\npath = "stub:double"\nreplicas = "all"')
-    with pool.client() as client:
+    with Client(pool.endpoint) as client:
         began = time.monotonic()
         with pytest.raises(errors.ModelFailed, match="does not bear"):
             client.scatter("m", np.array([[-3], [-1]], np.float32), timeout=100)
@@ -120,7 +120,7 @@ def test_a_pinned_job_runs_in_its_slot(client: Client) -> None:
     assert all(future.result().slot == slot for slot, future in futures)
     for slot in (SLOTS, "0", -2):
         with pytest.raises(errors.InvalidInput, match="slot"):
-            client.run("plain", row(), slot=slot)  # type: ignore[arg-type]
+            client.run("plain", row(), slot=slot)
 
 
 def test_a_job_for_each_slot(client: Client) -> None:
@@ -157,7 +157,7 @@ def versions(folder: Path, **texts: str) -> str:
 def test_a_version_is_asked_for_by_number_or_label(start_pool: StartPool, tmp_path: Path) -> None:
     config = versions(tmp_path / "m", v1="double?times=1", v2="double?times=20")
     pool = start_pool(config + 'versions = "all"\nlabels = { stable = 1 }')
-    with pool.client() as client:
+    with Client(pool.endpoint) as client:
         for version, times in ((1, 1), (2, 20), ("stable", 1), (None, 20)):
             assert client.run("m", row(3), version=version)["y"].item() == 3 * times
             assert [each["y"].item() for each in client.map("m", column(3), version=version)] == [0, times, 2 * times]
@@ -173,7 +173,7 @@ def test_blocks_that_met_two_versions_are_asked_again_whole(start_pool: StartPoo
     folder, gate, log = tmp_path / "m", tmp_path / "gate", tmp_path / "log"
     config = versions(folder, v1=f"double?times=1&gate={gate}") + 'batching = "on"\nmax_batch = 1'
     found: list[Result] = []
-    with start_pool(config).client() as client:
+    with Client(start_pool(config).endpoint) as client:
         thread = threading.Thread(target=lambda: found.append(client.run("m", {"x": 1 + column(2)})))
         thread.start()
         until(lambda: client.status()["slots"][0]["doing"].startswith("runs"), "the first block to run")

@@ -74,6 +74,11 @@ def of(text: str, folder: Path) -> Config:
     return load(folder / "some.toml")
 
 
+def test_a_name_has_no_version(tmp_path: Path) -> None:
+    told = refused('[[model]]\nname = "a@2"\npath = "stub:double"', tmp_path)
+    assert "some.toml:2: model[0].name: 'a@2' has an @" in told
+
+
 def refused(text: str, folder: Path) -> str:
     with pytest.raises(InvalidConfig) as refusal:
         of(text, folder)

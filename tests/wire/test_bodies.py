@@ -56,17 +56,25 @@ def test_no_bytes_raise_anything_but_bad_message(data: bytes) -> None:
         ("m", None, None, []),
     ],
 )
-def test_a_spec_that_cannot_be_is_refused(spec: object) -> None:
-    with pytest.raises(BadMessage):
-        parse_job(pack(spec))
+def test_a_spec_that_cannot_be_is_refused(spec: tuple[object, ...]) -> None:
+    parse_job(pack(("m", "", None, [["x", "float32", [1]]], -1)))
+    for slot in (-1, 3):
+        with pytest.raises(BadMessage, match=r"tensor|dtype|shape|output"):
+            parse_job(pack((*spec, slot)))
+
+
+@pytest.mark.parametrize("slot", [None, "0", True, 1.0, -2, 1 << 62])
+def test_a_slot_that_cannot_be_is_refused(slot: object) -> None:
+    with pytest.raises(BadMessage, match="no slot"):
+        parse_job(pack(("m", "", None, [], slot)))
 
 
 def test_a_spec_is_bounded() -> None:
     tensors = [[f"{index:05}", "float32", [1]] for index in range(specs.MOST_TENSORS + 1)]
-    with pytest.raises(BadMessage):
-        parse_job(pack(("m", "", None, tensors)))
-    with pytest.raises(BadMessage):
-        parse_job(pack(("m", "x" * specs.MOST_SPEC_BYTES, None, [])))
+    with pytest.raises(BadMessage, match="no list"):
+        parse_job(pack(("m", "", None, tensors, -1)))
+    with pytest.raises(BadMessage, match="are the most"):
+        parse_job(pack(("m", "x" * specs.MOST_SPEC_BYTES, None, [], -1)))
 
 
 def array_of(name: str, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":

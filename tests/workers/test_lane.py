@@ -48,18 +48,20 @@ class Model:
 
 
 class Bench:
-    def __init__(self, model: Model) -> None:
+    def __init__(self, *models: Model) -> None:
+        """Of versions 3, 4, …"""
+        settings = [{"allowed_batch_sizes": (), "version": f"{number}+1a2b"} for number, _ in enumerate(models, 3)]
         self.arenas = Arenas()
-        self.lane = Lane(Calls([Loaded(model, {"allowed_batch_sizes": (), "version": "3"})]), self.arenas, 0, "cpu:0")
+        self.lane = Lane(Calls([*map(Loaded, models, settings)]), self.arenas, 0, "cpu:0")
 
     def lend(self, size: int) -> int:
         descriptor = memory(size)
         self.arenas.add(ARENA, os.dup(descriptor))
         return descriptor
 
-    def run(self, *jobs: bytes) -> tuple[int, list[Any]]:
+    def run(self, *jobs: bytes, number: int = 0) -> tuple[int, list[Any]]:
         found: list[Body] = [*bodies(b"".join(jobs))]
-        flags, answers = self.lane.run(0, found, time.monotonic())
+        flags, answers = self.lane.run(number, found, time.monotonic())
         assert [body.job for answer in answers for body in bodies(answer)] == [body.job for body in found]
         return flags, [self._value(answer) for answer in answers]
 
@@ -74,8 +76,8 @@ class Bench:
         return layout.views(answer, body.begins, body.ends)["y"]
 
 
-def job(number: int, x: Any, flags: int = 0) -> bytes:
-    spec = job_spec("m", "", None, describe({"x": x}))
+def job(number: int, x: Any, flags: int = 0, name: str = "m") -> bytes:
+    spec = job_spec(name, "", None, describe({"x": x}))
     data = b"".join(encode([x]))
     return HEAD.pack(Kind.JOB, flags, 0, 0, len(spec), len(data), number, 1.0, 0.0) + spec + data
 
@@ -138,3 +140,16 @@ def test_a_failure_of_a_shared_run_is_told_as_one(monkeypatch: pytest.MonkeyPatc
     assert [answers[0][0], answers[1].tolist(), answers[2][0]] == ["InvalidInput", [[1]], "InvalidInput"]
     _, answers = Bench(Model(lambda x: x.astype(object))).run(job(6, floats(1)))
     assert answers[0][0] == "ModelFailed", "a model that gives what cannot travel"
+
+
+def test_the_pool_decides_which_model_runs_and_a_version_that_is_asked_for_has_to_be_its() -> None:
+    bench = Bench(Model(lambda x: x + 1), Model(lambda x: x + 2))
+    for name in ("m", "m@stable", "another name"):
+        assert bench.run(job(1, floats(0), name=name))[1][0].tolist() == [[1]]
+        assert bench.run(job(1, floats(0), name=name), number=1)[1][0].tolist() == [[2]]
+    _, (right, wrong) = bench.run(job(1, floats(0), name="m@4"), job(2, floats(0), name="m@3"), number=1)
+    assert right.tolist() == [[2]]
+    assert wrong == ("ModelNotFound", "version 3 of the model is not served here; version 4+1a2b is")
+    (answer,) = bench.lane.run(1, [*bodies(job(1, floats(0)))], time.monotonic())[1]
+    (body,) = bodies(answer)
+    assert parse_answer(body.spec)[2] == "4+1a2b"
