@@ -187,7 +187,7 @@ class Dispatcher:
         if hangs_at < self._hangs_at:
             self._hangs_at = hangs_at
         used, place = group.used[model], jobs[0].place
-        if used > group.clock and place <= AGAIN:  # the others were not its turn
+        if used > group.clock and place <= AGAIN:  # else it was not its turn
             group.clock = used
         group.used[model] = used + cost_s / model.policy.weight
         is_suspect = place == SUSPECT
