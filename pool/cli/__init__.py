@@ -11,7 +11,10 @@ import sys
 import click
 
 from pool.cli.asking import health, logs, stop, submit, wait
+from pool.cli.bench import bench
 from pool.cli.changing import drain, load, reload, restart, undrain, unload
+from pool.cli.doctor import doctor
+from pool.cli.init import init
 from pool.cli.local import check, show_page, start, systemd
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
@@ -26,7 +29,7 @@ def cli() -> None:
 
 for command in (start, stop, status, models, submit, check, logs, wait, health, systemd, show_page):
     cli.add_command(command)
-for command in (reload, load, unload, restart, drain, undrain, placement):
+for command in (reload, load, unload, restart, drain, undrain, placement, init, doctor, bench):
     cli.add_command(command)
 
 

@@ -47,15 +47,10 @@ def submit(
     pool submit digits --input pixels=@seven.json
     """
     with pool.Client(endpoint) as client:
-        from pool.cli.values import as_json_values, as_text, read_inputs
-        from pool.wire.signatures import Signature, signature_name
+        from pool.cli.values import as_json_values, as_text, read_inputs, signature_of
 
-        record = client.model(model)
-        try:
-            name = signature_name(signature or "", record["signatures"])
-        except LookupError as error:
-            raise click.UsageError(f"{model}: {error}") from None
-        values = read_inputs(inputs, Signature.from_record(record["signatures"][name]).inputs, sys.stdin.buffer)
+        name, known = signature_of(client, model, signature)
+        values = read_inputs(inputs, known.inputs, sys.stdin.buffer)
         result = client.run(model, values, signature=name, outputs=outputs or None, timeout=timeout)
         if as_json:
             echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})

@@ -28,7 +28,7 @@ Record = Mapping[str, Any]
 def status(watch: bool, as_json: bool, endpoint: str | None) -> None:
     """Show each slot (device, process, state, models) and the load of each model.
 
-    RATE is in jobs a second over the last ten seconds; P50 and P99 are run times.
+    RATE (jobs a second), P50 and P99 (run times) are of the last minute.
     """
     on = console()
     is_live = watch and not as_json and on.is_terminal
@@ -112,7 +112,8 @@ def troubles(record: Record) -> Iterator[str]:
     for model in record["models"]:
         if model["errors"]:
             named = ", ".join(f"{count:,} {error}" for error, count in model["errors"].items())
-            yield f"Jobs of {model['name']} failed: {named}"
+            lately = f"{sum(model['recent_errors'].values()):,} in the last minute"
+            yield f"Jobs of {model['name']} failed: {named}; {lately}"
     if deaths := record["deaths"]:
         yield f"Workers that died lately: {len(deaths)}, the last one in {deaths[-1]}"
 

@@ -3,11 +3,13 @@
 import math
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 from pool.core.failures import Refused
+from pool.core.jobs import Counts, Model
 from pool.core.scheduler import Scheduler
 from pool.core.slots import SlotState
 from pool.log import Log
@@ -18,7 +20,7 @@ from pool.serve.worker import Seat, Worker
 from pool.wire import RELEASE
 from pool.wire.signatures import signature_name
 
-RATE_S = 10
+LATELY_S = 60
 MOST_TRACES = 100
 Asked = tuple[bytes, int]
 """Route and number of a question."""
@@ -34,13 +36,14 @@ class Questions:
         """The changes that were asked for, by who waits for their end."""
         self._traced: dict[Asked, tuple[Worker, int]] = {}
         self._numbers = 0
-        self._counted: deque[tuple[float, dict[str, int]]] = deque([(self._started, {})], maxlen=RATE_S + 1)
+        self._counted: deque[tuple[float, dict[Model, Counts]]] = deque([(self._started, {})], maxlen=LATELY_S + 1)
 
     def count(self, now: float) -> bool:
-        """Once a second: how many jobs were answered, for the rates. False: it is too early."""
+        """Once a second: what was counted, for the figures of the last minute. False: it is too early."""
         if is_time := now - self._counted[-1][0] >= 1.0:
-            done = {name: model.counts.answered for name, model in self._scheduler.models.items()}
-            self._counted.append((now, done))
+            counts = [(model, model.counts) for model in self._scheduler.models.values()]
+            kept = {model: replace(c, failed=Counter(c.failed), run_times=c.run_times.copy()) for model, c in counts}
+            self._counted.append((now, kept))
         return is_time
 
     def answer(self, client: Client, asked: Asked, name: str, arguments: dict[str, Any], now: float) -> object:
@@ -186,7 +189,9 @@ class Questions:
         why = self._fleet.why_unserved(name) if name in self._fleet.plan.models else "it is served no more"
         batches = [batch for worker in self._scheduler.workers for batch in worker.running.values()]
         running = sum(len(batch.jobs) for batch in batches if batch.model is model)
-        since, answered = self._counted[0]
+        since, counted = self._counted[0]
+        before = counted.get(model) or Counts()
+        run_times = [count - old for count, old in zip(counts.run_times, before.run_times, strict=True)]
         return {
             "name": name,
             "state": "READY" if ready else "FAILED" if why else "LOADING",
@@ -196,11 +201,12 @@ class Questions:
             "done": counts.answered,
             "failed": failed,
             "errors": counts.failed,
+            "recent_errors": counts.failed - before.failed,
             "refused": counts.refused,
             "joined": counts.joined,
-            "rate": (counts.answered - answered.get(name, 0)) / max(1.0, now - since),
-            "p50_s": quantile(counts.run_times, 0.5),
-            "p99_s": quantile(counts.run_times, 0.99),
+            "rate": (counts.answered - before.answered) / max(1.0, now - since),
+            "p50_s": quantile(run_times, 0.5),
+            "p99_s": quantile(run_times, 0.99),
             "slots": ready,
         }
 

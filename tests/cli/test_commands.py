@@ -29,7 +29,7 @@ STATUS: dict[str, Any] = json.loads(
          "models": [], "failed": {"broken": "no such file \\u001b[31m"}, "why": "6 deaths, the last one by SIGKILL"}],
     "models": [
         {"name": "digits", "state": "READY", "waiting": 12, "running": 4, "done": 1234567, "failed": 2,
-         "errors": {"ModelFailed": 2}, "rate": 5123.4, "p50_s": 0.0008, "p99_s": 1.5}],
+         "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4, "p50_s": 0.0008, "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
     "clients": 1, "deaths": ["slot 1: SIGKILL"]
     }"""
@@ -101,7 +101,8 @@ def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
     shell("--help")
     names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
     assert " ".join(names) == (
-        "check drain health help load logs models reload restart start status stop submit systemd undrain unload wait"
+        "bench check doctor drain health help init load logs models reload restart start status stop submit systemd "
+        "undrain unload wait"
     )
     for name in names:
         shell(name, "--help")
@@ -144,7 +145,7 @@ def test_status_on_80_columns(shell: Shell) -> None:
     told = " ".join(shell.out.split())
     assert "Slot 1 is FATAL: 6 deaths, the last one by SIGKILL" in told
     assert "Slot 1 cannot load broken: no such file \\x1b[31m" in told
-    assert "Jobs of digits failed: 2 ModelFailed" in told
+    assert "Jobs of digits failed: 2 ModelFailed; 1 in the last minute" in told
     assert json.loads(shell("status", "--json")) == STATUS
 
 
