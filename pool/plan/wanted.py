@@ -77,7 +77,8 @@ def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence
     missing: dict[str, str] = {}
     for model in facts.config.model:
         versions = {}
-        for each in _versions(model, facts, [each for each in served if configured(each["name"]) == model.name]):
+        kept = [each for each in served if configured(each["name"]) == model.name]
+        for each in _versions(model, facts, [each for each in kept if each["path"].startswith(model.path)]):
             entries[each["name"]], models[each["name"]] = each, model
             versions[each["version"].partition("+")[0]] = each["name"]
         if not versions:

@@ -126,7 +126,9 @@ class Changes:
                 changed = request.change(facts)
                 if changed.config is facts.config:
                     return changed
-                return replace(changed, looks=looked(changed.config, facts.looks))
+                paths = {each.name: each.path for each in facts.config.model}
+                same = [each.name for each in changed.config.model if paths.get(each.name) == each.path]
+                return replace(changed, looks=rested(changed.config, {name: facts.looks[name] for name in same}))
             except InvalidConfig as error:
                 return error
             except Exception as error:  # whoever asks is told of it
@@ -363,6 +365,15 @@ def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
     }
 
 
+def rested(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
+    """Looks again if somebody may be copying."""
+    looks = looked(config, before)
+    if not all(version.is_whole for each in looks.values() for version in each.versions):
+        time.sleep(REST_S)
+        looks = looked(config, looks)
+    return looks
+
+
 def with_looks(
     facts: Facts, looks: Mapping[str, Look], footprints: Footprints, served: Sequence[Mapping[str, Any]] = ()
 ) -> Facts:
@@ -382,11 +393,7 @@ def with_looks(
 
 def first_plan(config: Config, devices: Sequence[Device], footprints: Footprints) -> Plan:
     """Of a pool that starts. Looks at disks. Raises `InvalidConfig`."""
-    looks = looked(config, {})
-    if not all(version.is_whole for each in looks.values() for version in each.versions):
-        time.sleep(REST_S)  # somebody may be copying
-        looks = looked(config, looks)
-    return planned(with_looks(Facts(config, devices), looks, footprints), {}, ())
+    return planned(with_looks(Facts(config, devices), rested(config, {}), footprints), {}, ())
 
 
 def reloaded(facts: Facts, source: Path) -> Facts:

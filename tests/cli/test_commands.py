@@ -29,7 +29,8 @@ STATUS: dict[str, Any] = json.loads(
          "models": [], "failed": {"broken": "no such file \\u001b[31m"}, "why": "6 deaths, the last one by SIGKILL"}],
     "models": [
         {"name": "digits", "state": "READY", "waiting": 12, "running": 4, "done": 1234567, "failed": 2,
-         "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4, "p50_s": 0.0008, "p99_s": 1.5}],
+         "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4,
+         "p50_s": 0.0008, "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
     "clients": 1, "deaths": ["slot 1: SIGKILL"]
     }"""
