@@ -70,7 +70,7 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     models = []
     for name, model in plan.models.items():
         told = plan.settings(name)
-        nbytes, source = plan.facts.needs[told["path"]]
+        nbytes, source = plan.facts.needs[model.name, told["path"]]
         slots = [slot for slot in plan.slots if name in plan.names(slot)]
         about = {"name": name, "path": told["path"], "version": told["version"], "slots": slots}
         models.append({**about, "replicas": model.replicas, "nbytes": nbytes, "source": source})

@@ -37,8 +37,8 @@ class Facts:
     """Slots whose GPU is lost, until somebody restarts them."""
     generations: Mapping[int, int] = field(default_factory=dict)
     """How often somebody asked to restart a slot."""
-    needs: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """By path of a version, the device memory that it needs, 0 where nobody knows; and who says so."""
+    needs: Mapping[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+    """By model and path of a version, the device memory that it needs, 0 where nobody knows; and who says so."""
 
     @property
     def away(self) -> frozenset[int]:
@@ -157,7 +157,7 @@ def _placed(
             missing[name] = f"model {name}: all of its slots are drained, or their GPUs are lost: {allowed}"
             continue
         replicas = ALL if model.replicas == "all" else model.replicas
-        nbytes, source = facts.needs.get(entries[name]["path"], (0, ""))
+        nbytes, source = facts.needs.get((model.name, entries[name]["path"]), (0, ""))
         is_stateful, options = model.stateful is True, demanded(model)
         wants.append(Want(name, nbytes, slots, replicas, model.weight, is_stateful, options, source))
     if not facts.away:

@@ -380,14 +380,15 @@ def with_looks(
     """What follows from the looks. What is neither there nor served is forgotten; what a model needs stays."""
     paths = {each["path"] for each in served} | {each.path for look in looks.values() for each in look.versions}
     first = {path: digest for path, digest in facts.first.items() if path in paths}
-    needs = {path: need for path, need in facts.needs.items() if path in paths}
+    needs = {key: need for key, need in facts.needs.items() if key[1] in paths}
     broken = {key: why for key, why in facts.broken.items() if key[0] in paths}
     for model in facts.config.model:
         for version in looks[model.name].versions:
             if version.is_whole:
                 first.setdefault(version.path, version.files.digest)
-            if version.path not in needs:
-                needs[version.path] = footprints.need(model, version.files.digest, version.files.nbytes)
+            if (model.name, version.path) not in needs:
+                need = footprints.need(model, version.files.digest, version.files.nbytes)
+                needs[model.name, version.path] = need
     return replace(facts, looks=looks, first=first, needs=needs, broken=broken)
 
 
