@@ -48,7 +48,7 @@ def listed(gpus: list[Device]) -> str:
     """Adds those that a pool would use."""
     with closing(Monitor()) as monitor:
         gpus += [device for device in slots(None, os.environ, monitor) if device.uuids]
-    return f"{len(gpus)} GPUs can be used"
+    return f"GPUs that can be used: {len(gpus)}"
 
 
 def tried(device: Device, timeout_s: float) -> str:

@@ -28,10 +28,11 @@ def init(folder: Path) -> None:
     keys = [f"# {key} = {json.dumps(field.default)}  # {field.description}\n" for key, field in fields]
     lines = ["# For `pool start`. `pool check --explain KEY` says more of a key, such as model.max_batch.\n"]
     for inside in (model.relative_to(folder) for model in models):
-        name = "-".join([*inside.parts[:-1], inside.stem if inside.suffix in SUFFIXES else inside.name])
+        is_short = inside.suffix in SUFFIXES and [each.stem for each in models].count(inside.stem) == 1
+        name = "-".join([*inside.parts[:-1], inside.stem if is_short else inside.name])
         written = (json.dumps(text, ensure_ascii=False) for text in (name, str(inside)))
         lines += ["\n[[model]]\nname = {}\npath = {}\n".format(*written), *keys]
-    with path.open("x", encoding="utf-8") as file:
+    with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(lines)
     click.echo(f"{path} has {len(models)} models; next: pool check --config {path}, pool start --config {path}")
 

@@ -24,15 +24,17 @@ STATUS: dict[str, Any] = json.loads(
     "pool": {"pid": 4321, "release": "0.2.0", "endpoint": "ipc:///x/pool.sock", "state": "DEGRADED", "uptime_s": 300},
     "slots": [
         {"slot": 0, "device": "gpu:0 (GPU-12345678…)", "pid": 4400, "state": "READY", "for_s": 240, "failed": {},
-         "models": ["digits", "guesslang"], "doing": "runs 4 of digits for 0.1 s", "why": ""},
+         "models": ["digits", "guesslang"], "gpus": [], "versions": {}, "why": "",
+         "doing": "runs 4 of digits for 0.1 s"},
         {"slot": 1, "device": "gpu:1 (GPU-87654321…)", "pid": null, "state": "FATAL", "for_s": 9, "doing": "",
-         "models": [], "failed": {"broken": "no such file \\u001b[31m"}, "why": "6 deaths, the last one by SIGKILL"}],
+         "models": [], "gpus": [], "versions": {}, "failed": {"broken": "no such file \\u001b[31m"},
+         "why": "6 deaths, the last one by SIGKILL"}],
     "models": [
         {"name": "digits", "state": "READY", "waiting": 12, "running": 4, "done": 1234567, "failed": 2,
          "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4,
          "p50_s": 0.0008, "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
-    "clients": 1, "deaths": ["slot 1: SIGKILL"]
+    "missing": {}, "changes": [], "clients": 1, "deaths": ["slot 1: SIGKILL"]
     }"""
 )
 MODEL: dict[str, Any] = json.loads(
@@ -102,8 +104,8 @@ def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
     shell("--help")
     names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
     assert " ".join(names) == (
-        "bench check doctor drain health help init load logs models reload restart start status stop submit systemd "
-        "undrain unload wait"
+        "bench check doctor drain health help init load logs models placement reload restart start status stop submit "
+        "systemd undrain unload wait"
     )
     for name in names:
         shell(name, "--help")

@@ -9,7 +9,7 @@ from plan.mutants import MUTANTS, Mutant, code, killer
 from plan.walk import walk
 
 WALKS = int(os.environ.get("WALKS", "40"))
-SEEN = {"done": 200, "failed": 20, "broken": 40, "lost": 4, "in place": 20, "falls": 100}  # in forty walks, at least
+SEEN = {"done": 200, "failed": 20, "broken": 16, "lost": 4, "in place": 4, "falls": 100}  # in forty walks, at least
 
 
 def test_walks_keep_every_promise() -> None:

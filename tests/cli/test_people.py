@@ -1,0 +1,225 @@
+"""What helps people: `pool init`, `pool doctor`, `pool bench`, and the figures of the last minute."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool import Client
+from pool.errors import ModelFailed
+from support.pools import RunningPool, StartPool, row, until
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "workers" / "demo" / "digits"
+GPU = {"uuid": "GPU-12345678-0000", "memory": 16 << 30}
+
+# Whatever is asked of it is a class without an effect. It has the GPUs that it is shown.
+FAKE = '''
+import contextlib, logging, os, sys, time, types
+what = os.environ["FAKE_TENSORFLOW"]
+if what == "hang": time.sleep(60)
+if what == "kill": os.kill(os.getpid(), 9)
+if what == "fail": raise ImportError("libcudart.so.12:\\nno such file")
+class Nothing(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"): raise AttributeError(name)
+        return Nothing(name, (), {})
+class Session:
+    def __init__(self, graph, config): self.graph = graph
+    def list_devices(self):
+        return [types.SimpleNamespace(device_type="GPU")] * ("GPU" in os.environ["CUDA_VISIBLE_DEVICES"])
+    def run(self, fetch, feeds): return sum(feeds.values()) * (3 if what == "lie" else 512)
+def session_config(): return types.SimpleNamespace(gpu_options=Nothing, device_count={})
+class tensorflow(metaclass=Nothing):
+    __path__, __version__, Session, ConfigProto = [], "9.9", Session, session_config
+    class Graph: as_default = contextlib.nullcontext
+    device, get_logger = contextlib.nullcontext, logging.getLogger
+    def placeholder(*_): return "x"
+    matmul = placeholder
+    def get_build_info(): return {"cuda_version": "12.5"}
+tensorflow.v1 = tensorflow.compat = tensorflow.sysconfig = sys.modules["tensorflow"] = tensorflow
+for name in """core.framework.op_def_pb2 core.protobuf.config_pb2 core.protobuf.meta_graph_pb2 core.protobuf.struct_pb2
+        core.protobuf.rewriter_config_pb2 python.client.pywrap_tf_session python.framework
+        python.saved_model.loader_impl""".split():
+    sys.modules[f"tensorflow.{name}"] = tensorflow
+'''
+
+
+def pool(*argv: object, status: int = 0, **environ: str) -> str:
+    """What a command prints; of a failure, what it says."""
+    command = [sys.executable, "-m", "pool", *map(str, argv)]
+    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout or done.stderr
+
+
+def test_init_finds_models_and_writes_what_check_takes(tmp_path: Path) -> None:
+    for folder in ("digits", "team/two/1", "team/two/2"):
+        shutil.copytree(DIGITS, tmp_path / folder)
+    for name in ("old.pb", "old.h5", "ckpt-7.meta", "new.keras", "readme.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "circle").symlink_to(tmp_path)
+    told = pool("init", tmp_path)
+    assert "has 6 models" in told
+    assert f"pool start --config {tmp_path}/config.toml" in told
+    text = (tmp_path / "config.toml").read_text()
+    found = {each["name"]: each["path"] for each in tomllib.loads(text)["model"]}
+    pairs = "digits=digits new=new.keras old.h5=old.h5 old.pb=old.pb team-two=team/two ckpt-7=ckpt-7.meta"
+    assert found == dict(pair.split("=") for pair in pairs.split())
+    uncommented = tmp_path / "all.toml"
+    uncommented.write_text("\n".join(line.removeprefix("# ") if " = " in line else line for line in text.split("\n")))
+    record = json.loads(pool("check", "--json", "--config", uncommented, CUDA_VISIBLE_DEVICES=""))
+    assert {model["name"] for model in record["models"]} == set(found)
+
+    assert "stays as it is" in pool("init", tmp_path, status=1)
+    assert (tmp_path / "config.toml").read_text() == text
+
+
+def test_init_says_what_a_model_is(tmp_path: Path) -> None:
+    assert "holds no model; a model is" in pool("init", tmp_path, status=1)
+    assert "give the folder above it" in pool("init", DIGITS, status=1)
+    assert not (DIGITS / "config.toml").exists()
+
+
+Doctor = Callable[..., dict[str, list[str]]]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path) -> Doctor:
+    """`doctor(*gpus, status, tensorflow)`: the verdict and text of each check, with a fake NVML and TensorFlow."""
+
+    def examine(*gpus: Any, status: int = 0, tensorflow: str = "", **state: Any) -> dict[str, list[str]]:
+        folders = [ROOT, ROOT / "tests" / "support" / "nvml"]
+        if tensorflow:
+            (tmp_path / "tensorflow").mkdir()
+            (tmp_path / "tensorflow" / "__init__.py").write_text(FAKE)
+            folders.insert(0, tmp_path)
+        (tmp_path / "state").write_text(json.dumps({"gpus": gpus, **state}))
+        environ = {"PYTHONPATH": ":".join(map(str, folders)), "FAKE_NVML_STATE": f"{tmp_path}/state"}
+        argv = ["doctor", "--json", *(["--timeout", "2"] if tensorflow == "hang" else [])]
+        found = json.loads(pool(*argv, status=status, FAKE_TENSORFLOW=tensorflow, **environ))
+        return {each["check"]: [each["verdict"], each["text"]] for each in found}
+
+    return examine
+
+
+@pytest.mark.tensorflow
+def test_a_gpu_that_tensorflow_does_not_see(doctor: Doctor) -> None:
+    found = doctor(GPU, status=1)
+    assert found["NVML"] == ["ok", "GPUs that can be used: 1"]
+    verdict, text = found["cpu"]
+    assert verdict == "ok"
+    assert text.startswith("TensorFlow 2.")
+    verdict, text = found["gpu:0 (GPU-12345678…)"]
+    assert verdict == "failure"
+    assert "sees 0 GPUs, but this worker should have 1" in text
+    assert "tf-worker-pool[gpu]" in text
+
+
+def test_each_gpu_is_tried_by_its_uuid(doctor: Doctor) -> None:
+    found = doctor(GPU, {"uuid": "GPU-99999999-0000", "bus": "0:2B:00.0", "name": "NVIDIA A100"}, tensorflow="work")
+    assert found == {
+        "NVML": ["ok", "GPUs that can be used: 2"],
+        "cpu": ["ok", "TensorFlow 9.9, built for CUDA 12.5, computes on CPU"],
+        "gpu:0 (GPU-12345678…)": ["ok", "TensorFlow 9.9, built for CUDA 12.5, computes on NVIDIA T4"],
+        "gpu:1 (GPU-99999999…)": ["ok", "TensorFlow 9.9, built for CUDA 12.5, computes on NVIDIA A100"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "told"),
+    [
+        ("hang", "TensorFlow is silent for 2 s"),
+        ("kill", "status -9"),
+        ("fail", "cannot be imported: ImportError: libcudart.so.12: no such file; pip install"),
+        ("lie", "a product of ones is 3.0 to 3.0, but should be 512"),
+    ],
+)
+def test_a_tensorflow_that_does_not_work(doctor: Doctor, tensorflow: str, told: str) -> None:
+    found = doctor(status=1, tensorflow=tensorflow)
+    verdict, text = found["cpu"]
+    assert verdict == "failure"
+    assert told in text
+
+
+def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # so a GPU is wanted
+    found = doctor(status=1, tensorflow="work", fails="Driver/library version mismatch")
+    verdict, text = found["NVML"]
+    assert verdict == "failure"
+    assert "Driver/library version mismatch" in text
+    assert found["cpu"][0] == "ok"
+
+
+def bench(running: RunningPool, *argv: object, status: int = 0) -> Any:
+    told = pool("bench", *argv, "--seconds", 1, "--json", status=status, POOL_ENDPOINT=running.endpoint)
+    return told if status else json.loads(told)
+
+
+@pytest.mark.parametrize("model", ["double", "text", "count"])
+def test_bench_makes_inputs_up(stub_pool: RunningPool, client: Client, model: str) -> None:
+    def done() -> int:
+        return next(each["done"] for each in client.status()["models"] if each["name"] == model)
+
+    before = done()
+    figures = bench(stub_pool, model, "--rows", 3)
+    assert figures["errors"] == {}
+    assert 0 < figures["p50_s"] <= figures["p90_s"] <= figures["p99_s"] <= figures["max_s"]
+    assert figures["jobs_per_s"] <= done() - before
+
+
+def test_bench_with_inputs_that_are_given(stub_pool: RunningPool) -> None:
+    assert bench(stub_pool, "double", "--input", "x=[[1], [2]]", "--in-flight", 2)["jobs_per_s"] > 0
+    assert "a row that the model does not bear" in bench(stub_pool, "double", "--input", "x=[-1]", status=1)
+    assert "no model 'nope'" in bench(stub_pool, "nope", status=1)
+
+
+def test_in_an_open_loop_a_job_s_time_counts_from_when_it_was_due(start_pool: StartPool) -> None:
+    model = '[[model]]\nname = "slow"\npath = "stub:double?sleep=0.02"\n'
+    running = start_pool(f'[pool]\ndevices = ["cpu"]\nlanes = 1\n{model}')
+    alone = bench(running, "slow", "--in-flight", 1)
+    late = bench(running, "slow", "--rate", 100)  # at most 50 of which it can run
+    assert late["jobs_per_s"] <= 51
+    assert late["max_s"] > 0.8  # the last of 100 jobs, which take 2 s
+    assert alone["p50_s"] < late["p50_s"] / 3
+
+
+@pytest.fixture
+def short_minute(tmp_path: Path) -> Iterator[str]:
+    """The endpoint of a pool whose minute has two seconds."""
+    code = "import pool.serve.questions as questions, pool.cli; questions.LATELY_S = 2; pool.cli.main()"
+    (tmp_path / "config.toml").write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:double"\n')
+    endpoint = f"ipc://{tmp_path}/pool.sock"
+    environ = {**os.environ, "POOL_ENDPOINT": endpoint, "XDG_STATE_HOME": str(tmp_path)}
+    argv = [sys.executable, "-c", code, "start", "--config", str(tmp_path / "config.toml")]
+    process = subprocess.Popen(argv, env=environ, stderr=subprocess.DEVNULL)
+    yield endpoint
+    process.kill()
+    process.wait()
+
+
+def test_status_is_of_the_last_minute_and_counts_since_the_start(short_minute: str) -> None:
+    pool("wait", POOL_ENDPOINT=short_minute)
+    with Client(short_minute) as client:
+
+        def figures() -> Any:
+            return client.status()["models"][0]
+
+        client.run("m", row())
+        with suppress(ModelFailed):
+            client.run("m", row(-1.0))
+        now = figures()
+        assert (now["done"], now["errors"], now["recent_errors"]) == (1, {"ModelFailed": 1}, {"ModelFailed": 1})
+        assert now["rate"] > 0
+        assert now["p50_s"] is not None
+        later = until(lambda: not (each := figures())["rate"] and each, "the end of its minute")
+        assert (later["done"], later["errors"], later["recent_errors"]) == (1, {"ModelFailed": 1}, {})
+        assert later["p50_s"] is None
