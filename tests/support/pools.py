@@ -48,10 +48,12 @@ class RunningPool:
         self.log = folder / "log"
         path = folder / "config.toml"
         path.write_text(config)
+        # Tests that use TensorFlow themselves hide the GPUs from it.
+        inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pool", "start", "--config", str(path)],
-                env={**os.environ, "POOL_ENDPOINT": self.endpoint, "XDG_STATE_HOME": str(folder / "state"), **environ},
+                env={**inherited, "POOL_ENDPOINT": self.endpoint, "XDG_STATE_HOME": str(folder / "state"), **environ},
                 stdout=log,
                 stderr=log,
             )
