@@ -1,5 +1,9 @@
-"""Each block of code in README and the pages runs, or says why not. One pool with the demo model serves all of them."""
+"""Each block of code in README and the pages runs, or says why not. One pool with the demo model serves all of them.
 
+WRITE_PAGES=1 in the environment writes what is generated of the pages, instead of comparing it.
+"""
+
+import json
 import os
 import re
 import subprocess
@@ -8,15 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
-from pool.config import load
+from pool import Client
+from pool.config import LISTS, Config, load
+from pool.config.sections import SECTIONS
 from support.pools import RunningPool, pool_in
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "pool" / "docs").glob("*.md")))
 BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https:)([^)#]*)(?:#([^)]+))?\)")
+HEADING = re.compile(r"^##+ (.*)$", re.MULTILINE)
+MOST_PAGES, MOST_LINES = 14, 2000
 BY_CI = ("start", "test")  # `.ci/run` runs these
 
 
@@ -52,7 +61,37 @@ def test_links_lead_somewhere() -> None:
         for path, heading in LINK.findall(page.read_text("utf-8")):
             target = page.parent / path if path else page
             assert target.exists(), path
-            assert not heading or f"## {heading}" in target.read_text("utf-8").lower()
+            there = HEADING.findall(target.read_text("utf-8")) if heading else []
+            assert not heading or heading in {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in there}
+
+
+def test_pages_stay_few_and_readme_names_each() -> None:
+    readme, *pages = PAGES
+    assert len(pages) <= MOST_PAGES
+    assert sum(len(page.read_text("utf-8").splitlines()) for page in PAGES) <= MOST_LINES
+    assert [page.name for page in pages if f"(pool/docs/{page.name})" not in readme.read_text("utf-8")] == []
+
+
+def reference() -> str:
+    """What the schema says of each key, as Markdown."""
+    lines = []
+    for section in Config.model_fields:
+        lines += [f"## {f'[[{section}]]' if section in LISTS else f'[{section}]'}", ""]
+        lines += ["| key | default | meaning |", "| --- | --- | --- |"]
+        for name, field in SECTIONS[section].model_fields.items():
+            default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+            lines.append(f"| `{name}` | {default} | {field.description} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_the_page_of_the_configuration_says_what_the_schema_says() -> None:
+    page = ROOT / "pool" / "docs" / "configuration.md"
+    text = page.read_text("utf-8")
+    right = text[: text.index("## [")] + reference()
+    if os.environ.get("WRITE_PAGES"):
+        page.write_text(right, "utf-8")
+    assert right == page.read_text("utf-8"), "WRITE_PAGES=1 pytest tests/docs writes it anew"
 
 
 def test_files_that_are_named_are_there() -> None:
@@ -79,7 +118,7 @@ def folder(tmp_path: Path) -> Path:
 
 @run("toml")
 def test_toml(block: Block, folder: Path) -> None:
-    for path in re.findall(r'^path = "(.*?)"', block.text, re.MULTILINE):
+    for path in re.findall(r'^(?:handler_)?path = "(.*?)"', block.text, re.MULTILINE):
         (folder / path).touch()
     (folder / "block.toml").write_text(block.text)
     assert load(folder / "block.toml").model
@@ -96,6 +135,20 @@ def test_python(block: Block, folder: Path, served: RunningPool) -> None:
 def test_sh(block: Block, folder: Path, served: RunningPool) -> None:
     pool = f'pool() {{ "{sys.executable}" -m pool "$@"; }}'
     execute(["bash", "-euo", "pipefail", "-c", f"{pool}\n{block.text}"], folder, served)
+
+
+@pytest.mark.tensorflow
+def test_the_handler_of_its_page_serves(folder: Path) -> None:
+    """The page's class and configuration together, with the demo model."""
+    python, toml = (
+        next(block.text for block in blocks(language) if block.where.startswith("handlers.md"))
+        for language in ("python", "toml")
+    )
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "names.py").write_text(python)
+    image = np.ravel(json.loads((folder / "seven.json").read_text())).astype(np.uint8).tobytes()
+    with pool_in(folder, f'[pool]\ndevices = ["cpu"]\n{toml}') as running, Client(running.endpoint) as client:
+        assert client.run("digits", {"image": [image]})["name"].tolist() == [b"seven"]
 
 
 def execute(command: list[str], folder: Path, served: RunningPool) -> None:
