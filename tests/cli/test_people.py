@@ -56,7 +56,7 @@ for name in """core.framework.op_def_pb2 core.protobuf.config_pb2 core.protobuf.
 def pool(*argv: object, status: int = 0, **environ: str) -> str:
     """What a command prints; of a failure, what it says."""
     command = [sys.executable, "-m", "pool", *map(str, argv)]
-    inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    inherited = {name: value for name, value in os.environ.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
     done = subprocess.run(command, env={**inherited, **environ}, capture_output=True, text=True, timeout=100)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout or done.stderr
