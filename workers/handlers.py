@@ -25,12 +25,10 @@ ones, so one job runs at a time. Sessions and traces pass the handler by.
 """
 
 import importlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -138,12 +136,8 @@ def instance(settings: Mapping[str, Any]) -> Any:
     if folder and folder not in sys.path:
         sys.path.append(folder)  # at the end: what lies there stands in for nothing that is installed
     module = importlib.import_module(module_name)
-    file, there = os.path.realpath(str(module.__file__)), os.path.realpath(folder)
-    here = Path(there, *module_name.split("."))
-    if folder and not Path(file).is_relative_to(there) and (here.is_dir() or here.with_suffix(".py").exists()):
-        raise CannotLoad(f"the module {module_name} of {folder} is hidden by {file}: rename it")
     if not isinstance(kind := getattr(module, class_name, None), type):
-        raise CannotLoad(f"{file} has no class {class_name}")
+        raise CannotLoad(f"{module.__file__} has no class {class_name}")
     return kind(**settings["handler_options"])
 
 

@@ -151,8 +151,6 @@ class Worker:
             notes=[note[:500] for note in model.notes[:50]],
         )
 
-    # --- the link -----------------------------------------------------------------------------------------------
-
     def _hear(self) -> dict[str, Any]:
         said = self._link.receive()
         if said is None:
@@ -238,8 +236,6 @@ def check_files(settings: Mapping[str, Any]) -> None:
     path, extra = settings["path"].removeprefix("stub:"), handler_files(settings["handler"], settings["handler_path"])
     try:
         if settings["files"] and files_at(path, *extra).digest != settings["files"]:
-            raise LoadFailed(
-                f"model {settings['name']}: the files of {path} have changed since the pool looked at them"
-            )
+            raise LoadFailed(f"model {settings['name']}: files of {path} have changed since the pool looked at them")
     except OSError as error:
         raise LoadFailed(f"model {settings['name']}: {path} cannot be read: {error}") from None

@@ -18,7 +18,7 @@ HAS_BFLOAT16 = bool({"avx512f", "avx_ne_convert"} & set(Path("/proc/cpuinfo").re
 
 def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
-    for counts, advice in (({}, "pip install 'tf-worker-pool[gpu]'"), ({"GPU": 0}, "leave GPU out of it")):
+    for counts, advice in (({}, "pip install 'tf-worker-pool[gpu]'"), ({"GPU": 0}, "leave GPU out of device_count")):
         config = session_config({**TENSORFLOW, "device_count": counts}, 1, xla=False, mixed_precision=False)
         with pytest.raises(Unfit) as caught:
             open_session(config, gpus=1)

@@ -61,8 +61,7 @@ MODEL = '[[model]]\nname = "{}"\npath = "{}"\nhandler = "{}"\nhandler_path = "co
 
 def code(folder: Path) -> None:
     (folder / "code").mkdir()
-    for name in ("mine", "json"):
-        (folder / "code" / f"{name}.py").write_text(HANDLERS)
+    (folder / "code" / "mine.py").write_text(HANDLERS)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +159,6 @@ def test_a_handler_that_cannot_be_used_keeps_its_model_alone_away(start_pool: St
         "mine:Elsewhere": "no signature 'predict'; there are: serving_default",
         "mine:Missing": "mine.py has no class Missing",
         "away:Number": "ModuleNotFoundError: No module named 'away'",
-        "json:Number": "is hidden by ",
     }
     config = POOL + "".join(MODEL.format(name, "stub:double", name) for name in refused)
     code(tmp_path)

@@ -115,7 +115,12 @@ class Backend:
 
 
 def proof_of(bound: Bound, graph_def: Any) -> dict[str, str]:
-    """Of each output, why its rows may depend on each other; "" if they are proven not to."""
-    signature = bound.signature
+    """Of each output, why its rows may depend on each other; "" if they are proven not to.
+
+    It holds for jobs that give no input that has a default: `bound.defaults` are fed, the graph computes the others.
+    """
+    signature, feeds = bound.signature, dict(bound.feeds)
+    for name in signature.defaults.difference(bound.defaults):
+        del feeds[name]
     shapes = {name: info.shape for name, info in signature.inputs.items()}
-    return prove(graph_def, bound.feeds, shapes, bound.fetches, signature.defaults)
+    return prove(graph_def, feeds, shapes, bound.fetches, bound.defaults)

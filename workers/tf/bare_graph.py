@@ -4,7 +4,6 @@ What they take and give is configured (`inputs` and `outputs` of [[model]]), els
 ends of what is computed from them.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -17,13 +16,11 @@ from pool.wire.signatures import DEFAULT_SIGNATURE
 from pool.wire.tensors import DTYPES
 from workers.backend import CannotLoad
 from workers.tf.files import Source
-from workers.tf.graph import FILLS_TABLE, Reachable, writes_state
-from workers.tf.library import MetaGraphDef, tf
+from workers.tf.graph import FILLS_TABLE, Reachable, tensor_named, writes_state
+from workers.tf.library import tf
 from workers.tf.saved_model import restore_variables
 
 _VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
-# They cannot be looked into before they are filled. Mutable ones begin empty.
-_NEEDS_FILLING = frozenset({"HashTable", "HashTableV2"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})  # PlaceholderWithDefault need not be fed
 # What training leaves in a graph: none of it is an answer.
 _OF_TRAINING = re.compile(r"(gradients|save)(_\d+)?/")
@@ -36,7 +33,7 @@ def read_bare_graph(settings: Mapping[str, Any], path: Path, is_frozen: bool) ->
 
     Raises `CannotLoad` and `OSError`.
     """
-    meta_graph = MetaGraphDef()
+    meta_graph = tf.compat.v1.MetaGraphDef()
     _parse(path.read_bytes(), meta_graph.graph_def if is_frozen else meta_graph)
     if not meta_graph.graph_def.node:
         raise CannotLoad("it holds no graph: it is of another kind, or an empty one")
@@ -46,7 +43,8 @@ def read_bare_graph(settings: Mapping[str, Any], path: Path, is_frozen: bool) ->
         restore_variables(session, meta_graph, str(path).rpartition(".")[0])
         # Of metrics, and queues' limits: no checkpoint holds them.
         session.run(tf.compat.v1.local_variables_initializer())
-        _fill_tables(session, notes)
+        # Those that fill a table, as `tables_initializer` runs them.
+        session.run([op for op in session.graph.get_operations() if FILLS_TABLE.fullmatch(op.type)])
 
     def signature_defs(graph: Any, reachable: Reachable) -> Mapping[str, Any]:
         if meta_graph.signature_def and not settings["inputs"] and not settings["outputs"]:
@@ -74,23 +72,16 @@ def _parse(content: bytes, message: Any) -> None:
             raise CannotLoad("its protobuf is corrupt or cut short: copy or export it again") from None
 
 
-def _fill_tables(session: Any, notes: list[str]) -> None:
-    """Runs every op that fills a table, as `tables_initializer` would."""
-    ops = session.graph.get_operations()
-    filling = [op for op in ops if FILLS_TABLE.fullmatch(op.type)]
-    if filling:
-        session.run(filling)
-    filled = {op.inputs[0].op.name for op in filling}
-    empty = [op.name for op in ops if op.type in _NEEDS_FILLING and op.name not in filled]
-    notes += [f"table {name!r} is not filled: keep its initializer when you freeze the graph" for name in empty]
-
-
 def _ends(
     settings: Mapping[str, Any], graph: Any, reachable: Reachable, notes: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs. Names that are not configured are those of the nodes."""
     inputs, outputs = (
-        {name: _tensor(graph, tensor, key) for name, tensor in settings[key].items()} for key in ("inputs", "outputs")
+        {
+            name: tensor_named(graph, tensor if ":" in tensor else f"{tensor}:0", f"`{key}`")
+            for name, tensor in settings[key].items()
+        }
+        for key in ("inputs", "outputs")
     )
     guessed = [key for key, found in (("inputs", inputs), ("outputs", outputs)) if not found]
     inputs = inputs or _placeholders(graph)
@@ -104,16 +95,6 @@ def _ends(
         took = f"guessed {' and '.join(guessed)} of the graph: takes {_listed(inputs)}, gives {_listed(outputs)}"
         notes.append(f"{took}; `inputs` and `outputs` in [[model]] say otherwise")
     return inputs, outputs
-
-
-def _tensor(graph: Any, name: str, key: str) -> Any:
-    try:
-        return graph.as_graph_element(name if ":" in name else f"{name}:0", allow_operation=False)
-    except (KeyError, ValueError, TypeError):
-        names = [str(op.name) for op in graph.get_operations() if op.outputs]
-        near = difflib.get_close_matches(name.partition(":")[0], names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"its placeholders are {_listed(_placeholders(graph))}"
-        raise CannotLoad(f"`{key}` names {name!r:.80}, which is not a tensor of its graph; {hint}") from None
 
 
 def _placeholders(graph: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from workers.backend import CannotLoad
 from workers.tf.colocation import Colocation, Node
 from workers.tf.graph import scopes
-from workers.tf.library import RewriterConfig, tf
+from workers.tf.library import tf
 
 _ONE = re.compile(r"(?:.*/)?(?:device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 _MOST_NAMED = 5
@@ -81,9 +81,8 @@ def _cleared(nodes: Sequence[Any], which: bool | None, devices: Devices) -> list
         if node.device in cleared:
             node.device = ""
     named = [f"{device!r:.100} of {count} ops" for device, count in counts.most_common(_MOST_NAMED)]
-    more = f" and {len(counts) - _MOST_NAMED} more" if len(counts) > _MOST_NAMED else ""
     why = "clear_devices is true" if which else f"this worker has {devices}"
-    return [f"device strings of its graph are cleared, as {why}: {', '.join(named)}{more}"] if cleared else []
+    return [f"device strings of its graph are cleared, as {why}: {', '.join(named)}"] if cleared else []
 
 
 def _move(graph_def: Any, rules: Mapping[str, str]) -> None:
@@ -104,7 +103,8 @@ def _move(graph_def: Any, rules: Mapping[str, str]) -> None:
 
 def keep_from_remapper(config: Any) -> None:
     """It fuses nodes of two devices on one of them."""
-    config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
+    rewriting = config.graph_options.rewrite_options
+    rewriting.remapping = rewriting.OFF
 
 
 def _matched(nodes: Collection[Node], patterns: Sequence[str]) -> dict[Node, int]:
@@ -124,9 +124,7 @@ def _matched(nodes: Collection[Node], patterns: Sequence[str]) -> dict[Node, int
 
 
 def _near(pattern: str, names: Iterable[str]) -> str:
-    """Names that have the pattern's longest word in them, else those most like it."""
-    wanted = max(re.findall(r"[\w.-]+", pattern), key=len, default=pattern)
-    ordered = sorted(names, key=lambda name: (len(name), name))
-    near = [name for name in ordered if wanted.lower() in name.lower()][:3]
-    near = near or difflib.get_close_matches(wanted, ordered[:5000], n=3, cutoff=0.4) or ordered[:3]
+    shortest = sorted(names, key=lambda name: (len(name), name))[:5000]
+    near = [name for name in shortest if pattern.strip("*/").lower() in name.lower()][:3]
+    near = near or difflib.get_close_matches(pattern, shortest, n=3, cutoff=0.4) or shortest[:3]
     return f"the whole name must match, such as {', '.join(map(repr, near))}"

@@ -39,10 +39,6 @@ _FORMATS = {
     ".meta": Format.CHECKPOINT,
 }
 _SERVED = "give a SavedModel's folder, a .pb, .pbtxt, .meta, .keras or .h5"
-_OTHERS = {
-    **dict.fromkeys((".tflite", ".onnx", ".pt", ".pth"), "not of TensorFlow itself: give a SavedModel's folder"),
-    **dict.fromkeys((".index", ".data", ".ckpt"), "a part of a checkpoint: give its .meta file, which has the graph"),
-}
 
 
 def format_at(path: Path) -> Format:
@@ -58,7 +54,7 @@ def format_at(path: Path) -> Format:
     if path.name in ("saved_model.pb", "saved_model.pbtxt"):
         raise CannotLoad(f"it is the file inside a SavedModel: give its folder, {path.parent}")
     if _suffix(path) not in _FORMATS:
-        raise CannotLoad(f"it is {_OTHERS.get(_suffix(path), f'a file of an unknown kind: {_SERVED}')}")
+        raise CannotLoad(f"it is a file of an unknown kind: {_SERVED}")
     return _FORMATS[_suffix(path)]
 
 
@@ -67,5 +63,5 @@ def _holds_saved_model(folder: Path) -> bool:
 
 
 def _suffix(path: Path) -> str:
-    """Also of a name that is nothing else, such as `.meta`, and without the numbers of a checkpoint's files."""
-    return f".{path.name.rpartition('.')[2].partition('-')[0].lower()}"
+    """Also of a name that is nothing else, such as `.meta`."""
+    return f".{path.name.rpartition('.')[2].lower()}"

@@ -5,10 +5,12 @@ state: a repeated run is as random as the first. Nor is what lives within one ru
 TemporaryVariable), nor are summaries and reads.
 """
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from workers.backend import CannotLoad
 from workers.tf.library import custom_state_ops
 
 
@@ -113,6 +115,17 @@ def blocks_its_thread(ops: Iterable[str]) -> bool:
 
 def draws_random(ops: Iterable[str]) -> bool:
     return any(map(_RANDOM.fullmatch, ops))
+
+
+def tensor_named(graph: Any, name: str, what: str) -> Any:
+    """A tensor of a Graph, by its name "node:0". Raises `CannotLoad`: `what` names none."""
+    try:
+        return graph.as_graph_element(name, allow_operation=False)
+    except (KeyError, ValueError, TypeError):
+        names = [str(op.name) for op in graph.get_operations() if op.outputs]
+        near = difflib.get_close_matches(name.partition(":")[0], names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise CannotLoad(f"{what} names {name!r:.80}, which is not a tensor of its graph{hint}") from None
 
 
 def _node_name(tensor: str) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,11 +12,7 @@ from workers.backend import CannotLoad, Unfit
 
 __all__ = [
     "CallableOptions",
-    "MetaGraphDef",
-    "RewriterConfig",
     "SavedModelLoader",
-    "TensorInfo",
-    "TypeSpecProto",
     "custom_state_ops",
     "load_op_libraries",
     "op_def_registry",
@@ -26,33 +21,21 @@ __all__ = [
     "tf",
 ]
 
-# No log level silences these: shared objects print them before their logging begins. The last one tells that there
-# is no GPU, where TensorFlow could use one.
-_CHATTER = re.compile(
-    rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
-    rb"|[IW]0000 .* (port|cudart_stub|cpu_feature_guard|computation_placer)\.cc:"
-    rb"|E0000 .* Unable to register cu(FFT|DNN|BLAS) factory"
-    rb"|To enable the following instructions: "
-    rb"|.* failed call to cuInit: "
-)
 # Without it XLA leaves alone what runs on the CPU. It does nothing where no Session asks for XLA.
 _XLA_ON_CPU = "--tf_xla_cpu_global_jit"
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Takes the chatter out of what C++ prints meanwhile."""
-    kept, caught = os.dup(2), os.memfd_create("import")
-    os.dup2(caught, 2)
+    """Drops what C++ prints meanwhile: warnings that no log level silences. Whatever fails raises."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        with open(caught, "rb") as file:
-            file.seek(0)
-            if said := b"".join(line for line in file if not _CHATTER.match(line)):
-                os.write(2, said)
+        os.close(nowhere)
 
 
 if _XLA_ON_CPU not in os.environ.get("TF_XLA_FLAGS", ""):
@@ -64,12 +47,7 @@ try:
         import tensorflow as tf
 
         # TensorFlow has no public name for these.
-        from tensorflow.core.framework.op_def_pb2 import OpList
         from tensorflow.core.protobuf.config_pb2 import CallableOptions
-        from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, TensorInfo
-        from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
-        from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
-        from tensorflow.python.client.pywrap_tf_session import TF_GetAllOpList, TF_GetBuffer
         from tensorflow.python.framework import op_def_registry
         from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 except Exception as error:
@@ -104,7 +82,8 @@ def session_config(settings: Mapping[str, Any], gpus: int, xla: bool, mixed_prec
     if mixed_precision:
         # `auto_mixed_precision_cpu` makes TensorFlow 2.21 raise an IndexError of C++.
         kind = "auto_mixed_precision" if gpus else "auto_mixed_precision_onednn_bfloat16"
-        setattr(config.graph_options.rewrite_options, kind, RewriterConfig.ON)
+        rewriting = config.graph_options.rewrite_options
+        setattr(rewriting, kind, rewriting.ON)
     return config
 
 
@@ -120,28 +99,21 @@ def open_session(config: Any, gpus: int) -> Any:
         session.close()
         text = f"TensorFlow {tf.__version__} sees {found} GPUs, but this worker should have {gpus}"
         environment = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
+        advice = "pip install 'tf-worker-pool[gpu]' brings CUDA's libraries; nvidia-smi shows NVIDIA's driver"
         if "GPU" in config.device_count:
-            advice = f"device_count of [tensorflow] is {dict(config.device_count)}: leave GPU out of it"
-        else:
-            advice = "pip install 'tf-worker-pool[gpu]' brings CUDA's libraries; nvidia-smi shows NVIDIA's driver"
+            advice = "leave GPU out of device_count of [tensorflow]"
         raise Unfit(Exit.WRONG_DEVICES, f"{text}; {environment}; {advice}")
     return session
 
 
 def load_op_libraries(paths: Sequence[str]) -> None:
     """Libraries of custom ops, for the life of the process. Raises `CannotLoad` for the first that is none."""
-    if not paths:
-        return
-    known = {op.name for op in _registered()}
     for path in paths:
         try:
-            tf.load_op_library(path)
+            names = vars(tf.load_op_library(path))  # its ops, and functions that make them
         except (tf.errors.OpError, RuntimeError, OSError) as error:
             why = " ".join(str(error).split())[:400]
             text = f"op_libraries of [tensorflow]: {path} cannot be loaded into TensorFlow {tf.__version__}: {why}"
             raise CannotLoad(text) from error
-    custom_state_ops.update(op.name for op in _registered() if op.is_stateful and op.name not in known)
-
-
-def _registered() -> Any:
-    return OpList.FromString(TF_GetBuffer(TF_GetAllOpList())).op
+        found = [op_def_registry.get(name) for name in names]
+        custom_state_ops.update(op.name for op in found if op is not None and op.is_stateful)

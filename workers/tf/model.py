@@ -1,6 +1,5 @@
 """A loaded model: what it offers, and how each of its signatures is run."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -17,7 +16,6 @@ from workers.tf.signature_defs import Bound
 from workers.tf.traces import trace
 
 _MOST_RARE = 32
-_ALIGNED = 64
 
 
 class Model:
@@ -33,7 +31,6 @@ class Model:
         proofs: Mapping[str, Mapping[str, str]],
         notes: Sequence[str],
     ) -> None:
-        self._settings = settings
         self._session = session
         self._reachable = reachable
         self._proofs = proofs
@@ -92,7 +89,7 @@ class Model:
             values = [arrays[name] for name in names]
             if constants:
                 values += constants
-            fed = [private(value) for value in values] if keeps else values
+            fed = [value.copy() for value in values] if keeps else values
             try:
                 fetched = call(feeds, fetches, own_threads)(*fed)
             except Exception as error:  # of the model's own making, by what it computes or refuses
@@ -123,7 +120,7 @@ class Model:
 
         def run(arrays: Arrays) -> Arrays:
             try:
-                values = self._session.run(list(fetches), {name: private(array) for name, array in arrays.items()})
+                values = self._session.run(list(fetches), {name: array.copy() for name, array in arrays.items()})
             except (TypeError, ValueError) as error:
                 raise RunFailed("InvalidInput", one_line(error)) from error
             except Exception as error:
@@ -157,7 +154,7 @@ class Model:
         if why := self._why_not_on_zeros(signature):
             raise RunFailed("InvalidInput", f"signature {signature!r} cannot be run on zeros: {why}")
         bound = self._bound[signature]
-        feeds = {bound.feeds[name]: _values(info, 1, 0) for name, info in bound.signature.inputs.items()}
+        feeds = {bound.feeds[name]: _zeros(info) for name, info in bound.signature.inputs.items()}
         try:
             return trace(self._session, self._reachable.graph_def, feeds, [*bound.fetches.values()])
         except Exception as error:
@@ -165,70 +162,18 @@ class Model:
 
     def warm_up(self) -> None:
         """Prepares each signature, and runs those on zeros that change no state."""
-        vouched = self._settings["batching"] == "on"
         notes = list(self.notes)
         for name, signature in self.signatures.items():
-            alone = self._why_alone(name)
-            if vouched and alone:
-                notes.append(f'signature {name!r}: batching = "on" has no effect: {alone}')
-            sizes = [1, self._settings["max_batch"]] if vouched and not alone else [1]
-            what = "to be prepared"
             try:
                 run = self.prepare(name, list(signature.inputs), list(signature.outputs))
-                if self._why_not_on_zeros(name):
-                    continue
-                for rows in dict.fromkeys(sizes):
-                    what = f"its warm-up on zeros (batch size {rows})"
-                    run({key: _values(info, rows, 0) for key, info in signature.inputs.items()})
-                if vouched and not alone and (output := _mixed_output(run, signature)):
-                    told = f"rows of {output!r} change with those beside them"
-                    notes.append(f'signature {name!r}: {told}, so batching = "on" gives wrong answers')
+                if not self._why_not_on_zeros(name):
+                    run({key: _zeros(info) for key, info in signature.inputs.items()})
             except RunFailed as error:
-                notes.append(f"signature {name!r} failed {what}: {error}")
+                notes.append(f"signature {name!r} failed its warm-up on zeros: {error}")
         self.notes = notes
 
 
-def _mixed_output(run: Run, signature: Signature) -> str:
-    """An output whose rows differ between a run of one row and a run of several, unlike in size; "" if none does.
-
-    It proves nothing: a model may mix rows only for other values.
-    """
-    rows = [{name: _values(info, 1, scale) for name, info in signature.inputs.items()} for scale in (1, 100, 0.01)]
-    try:
-        each = [run(row) for row in rows]
-        each = [{name: np.array(array) for name, array in outputs.items()} for outputs in each]
-        together = run({name: np.concatenate([row[name] for row in rows]) for name in signature.inputs})
-    except RunFailed:  # such values are not for this model
-        return ""
-    for name, array in together.items():
-        alone = np.concatenate([outputs[name] for outputs in each])
-        if array.dtype.kind in "fcV":
-            one, other = array.astype(np.complex128), alone.astype(np.complex128)
-            is_same = one.shape == other.shape and np.allclose(one, other, rtol=0.05, atol=1e-3, equal_nan=True)
-        else:
-            is_same = np.array_equal(array, alone)
-        if not is_same:
-            return name
-    return ""
-
-
-def _values(info: TensorInfo, rows: int, scale: float) -> Array:
-    """Of a size, or zeros and empty strings. Axis 0 is `rows` where its size is unknown, each other such axis 1."""
-    shape = tuple(axis if axis >= 0 else 1 if at else rows for at, axis in enumerate(info.shape or ()))
+def _zeros(info: TensorInfo) -> Array:
+    """Or empty strings. Each axis of any size has the size 1."""
     dtype = DTYPES[info.dtype]
-    if dtype.hasobject:
-        return np.full(shape, b"word " * math.ceil(scale / 50), dtype)
-    if scale and dtype.kind in "fcV":
-        return (np.random.default_rng(0).normal(size=shape) * scale).astype(dtype)
-    return np.full(shape, scale > 1, dtype)
-
-
-def private(array: Array) -> Array:
-    """A copy that TensorFlow may keep or write: aligned, so that it makes no other. Strings it never keeps."""
-    if array.dtype.hasobject:
-        return array
-    memory = np.empty(array.nbytes + _ALIGNED, np.uint8)
-    begin = -memory.ctypes.data % _ALIGNED
-    copy: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
+    return np.full([abs(axis) for axis in info.shape or ()], b"" if dtype.hasobject else 0, dtype)

@@ -68,11 +68,6 @@ def _over(one: int, other: int) -> int:
     return one // other if other != 0 and (is_whole or _is_known(one, other)) else _no_product(one, other)
 
 
-def _over_wrapped(one: int, other: int) -> int:
-    """Of a product made in 32 bits, which wraps for many rows if each counts a lot: it is then none of them."""
-    return _no_product(one, other) if one.bit_length() > _BITS + 20 else _over(one, other)
-
-
 def _product(sizes: Iterable[int]) -> int:
     return reduce(_times, sizes, 1)
 
@@ -576,10 +571,8 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("Add", "AddV2"), lambda _, *arrays: np.frompyfunc(_plus, 2, 1)(*arrays)),
     "Sub": lambda _, one, other: np.frompyfunc(_plus, 2, 1)(one, -other),
     "Mul": lambda _, *arrays: np.frompyfunc(_times, 2, 1)(*arrays),
-    "FloorDiv": lambda _, *arrays: np.frompyfunc(_over_wrapped, 2, 1)(*arrays),
     "Pack": lambda op, *arrays: np.stack(arrays, op.attr("axis").i),
     "ConcatV2": lambda op, *arrays: np.concatenate(arrays[:-1], op.ints(len(arrays) - 1)[0]),
-    "Fill": lambda op, _, array: np.full(op.ints(0), array),
     "Cast": lambda op, array: array if op.attr("DstT").type in _INTS else None,
     "Prod": lambda op, array, _: (
         _product(array) if array.ndim == 1 and op.ints(1) in ([0], [-1]) and not op.attr("keep_dims").b else None
@@ -588,8 +581,6 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "GatherV2": lambda op, array, places, _: (
         None if op.attr("batch_dims").i else np.take(array, np.reshape(op.ints(1), places.shape), op.ints(2)[0])
     ),
-    "ExpandDims": lambda op, array, _: np.expand_dims(array, op.ints(1)[0]),
-    "Squeeze": lambda op, array: np.squeeze(array, tuple(op.attr("squeeze_dims").list.i) or None),
     "Reshape": lambda op, array, _: np.reshape(array, op.ints(1)),
     "StridedSlice": lambda op, array, *_: _slice_of_sizes(op, array),
 }
@@ -621,9 +612,8 @@ def _folded(op: Op) -> list[Tensor]:
 
 # Which inputs hold what is computed, where it is not the first alone.
 _DATA = {
-    **dict.fromkeys(("Add", "AddV2", "Sub", "Mul", "FloorDiv", "Pack"), (None,)),
+    **dict.fromkeys(("Add", "AddV2", "Sub", "Mul", "Pack"), (None,)),
     "ConcatV2": (-1,),
-    "Fill": (1, 2),
 }
 
 

@@ -29,8 +29,8 @@ def prove(
     """For each of `fetches`: empty if it is proven to hold one row for each row of the inputs, else why not, one line.
 
     `feeds` and `fetches` map names to tensors ("x:0"), `shapes` the inputs to what is checked before a run (-1: any
-    size). `constants`: inputs that are the same for all jobs, such as defaults. Joined jobs must have inputs of equal
-    shapes but for axis 0, which has one size, at least 1, in all inputs of a job. It raises nothing.
+    size). `constants`: of the feeds, those that are the same for all jobs. Joined jobs must have inputs of equal shapes
+    but for axis 0, which has one size, at least 1, in all inputs of a job. It raises nothing.
     """
     try:
         proof, body = _Proof(graph_def), _Body(graph_def.node)
@@ -38,21 +38,13 @@ def prove(
         for name, tensor in feeds.items():
             shape = shapes.get(name)
             sizes = [size if size >= 0 else fresh() for size in shape or ()]
+            if name in constants:
+                given[body.source(tensor)] = Tensor(None if shape is None else tuple(sizes))
+                continue
             if not shape or shape[0] >= 0:
-                proof.stop(f"input {name!r} has no axis 0 of any size", unless=name in constants)
-            rows = Tensor((ROWS, *sizes[1:]))
-            given[body.source(tensor)] = (
-                rows if name not in constants else Tensor(None if shape is None else tuple(sizes))
-            )
-        nodes = {name: body.nodes[body.source(tensor)[0]] for name, tensor in feeds.items() if name in constants}
-        computed = {name: node.input[0] for name, node in nodes.items() if node.op == "PlaceholderWithDefault"}
-        # The graph computes these, as the inputs are left out.
-        fed = [tensor for name, tensor in feeds.items() if name not in computed]
-        proof.check_effects(fetches.values(), fed)
-        known = {body.source(tensor): given[body.source(tensor)] for tensor in fed}
-        for name, text in computed.items():
-            is_free = _is_free(proof.run(body, known, [body.source(text)])[0])
-            proof.stop(f"the default of input {name!r} follows from the rows, or from their number", unless=is_free)
+                proof.stop(f"input {name!r} has no axis 0 of any size")
+            given[body.source(tensor)] = Tensor((ROWS, *sizes[1:]))
+        proof.check_effects(fetches.values(), feeds.values())
         values = proof.run(body, given, [body.source(tensor) for tensor in fetches.values()])
         return {name: proof.stopped or _verdict(name, value) for name, value in zip(fetches, values, strict=True)}
     except Exception as error:
@@ -98,8 +90,8 @@ class _Proof:
         self.stopped = ""
         """What stops the proof of every output."""
 
-    def stop(self, why: str, unless: bool = False) -> None:
-        self.stopped = self.stopped or ("" if unless else why)
+    def stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
 
     def check_effects(self, fetches: Iterable[str], feeds: Iterable[str]) -> None:
         for op in sorted(Reachable(self._graph_def).ops(fetches, feeds)):

@@ -10,11 +10,9 @@ from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import CannotLoad
 from workers.tf.files import Source
-from workers.tf.graph import Reachable
-from workers.tf.library import TensorInfo as Info
-from workers.tf.library import TypeSpecProto, tf
+from workers.tf.graph import Reachable, tensor_named
+from workers.tf.library import tf
 
-_RAGGED = TypeSpecProto.RAGGED_TENSOR_SPEC
 _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
@@ -60,8 +58,8 @@ def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[dict[str, Bo
 def _bound(definition: Any, graph: Any, reachable: Reachable, name: str, source: Source) -> Bound:
     if not definition.outputs:
         raise _NotOffered("it declares no outputs")
-    inputs, feeds = _infos(definition.inputs, graph, f"input of signature {name!r}", source)
-    outputs, fetches = _infos(definition.outputs, graph, f"output of signature {name!r}", source)
+    inputs, feeds = _infos(definition.inputs, graph, f"input of signature {name!r}")
+    outputs, fetches = _infos(definition.outputs, graph, f"output of signature {name!r}")
     if len({*feeds.values()}) < len(feeds):
         raise _NotOffered("two of its inputs are the same tensor")
     defaults: dict[str, Array] = {}
@@ -90,48 +88,35 @@ def _has_composite(source: Source, functions: Collection[str]) -> bool:
     return any("type_spec_value" in f"{each.canonicalized_input_signature}{each.output_signature}" for each in found)
 
 
-def _infos(
-    declared: Mapping[str, Any], graph: Any, what: str, source: Source
-) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+def _infos(declared: Mapping[str, Any], graph: Any, what: str) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    """The dtypes are those of the graph, whatever was declared."""
     infos: dict[str, TensorInfo] = {}
     tensors: dict[str, str] = {}
     for name in sorted(declared):
-        for part, info, shape in _parts(name, declared[name], f"{what}, {name!r},"):
-            tensor = _tensor(graph, info.name, f"{what}, {part!r}")
+        for part, tensor_name, shape in _parts(name, declared[name], f"{what}, {name!r},"):
+            tensor = tensor_named(graph, tensor_name, f"the {what}, {part!r},")
             dtype = tensor.dtype.base_dtype.name
             if dtype not in DTYPES:
                 raise _NotOffered(f"{what}, {part!r}, has dtype {dtype}, which cannot be sent")
-            stated = tf.dtypes.as_dtype(info.dtype).base_dtype.name
-            if dtype != stated:
-                note = f"{what}, {part!r}, is declared as {stated} but is {dtype} in its graph; the graph counts"
-                source.notes.append(note)
             infos[part] = TensorInfo(dtype, shape)
             tensors[part] = str(tensor.name)
     return infos, tensors
 
 
-def _parts(name: str, info: Any, what: str) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+def _parts(name: str, info: Any, what: str) -> Iterator[tuple[str, str, tuple[int, ...] | None]]:
     """The tensors that it is made of: one, or those of a ragged or sparse tensor, each with a name of its own."""
     match info.WhichOneof("encoding"):
         case "name":
             shape = info.tensor_shape
-            yield name, info, None if shape.unknown_rank else tuple(max(axis.size, -1) for axis in shape.dim)
-        case "composite_tensor" if info.composite_tensor.type_spec.type_spec_class == _RAGGED:
+            yield name, info.name, None if shape.unknown_rank else tuple(max(axis.size, -1) for axis in shape.dim)
+        case "composite_tensor" if (kind := info.composite_tensor.type_spec).type_spec_class == kind.RAGGED_TENSOR_SPEC:
             values, *splits = info.composite_tensor.components
-            yield f"{name}.flat_values", values, None
+            yield f"{name}.flat_values", values.name, None
             for dimension, each in enumerate(splits):
-                yield f"{name}.row_splits_{dimension}", each, None
+                yield f"{name}.row_splits_{dimension}", each.name, None
         case "coo_sparse":
-            sparse, index = info.coo_sparse, tf.int64.as_datatype_enum
-            yield f"{name}.indices", Info(name=sparse.indices_tensor_name, dtype=index), None
-            yield f"{name}.values", Info(name=sparse.values_tensor_name, dtype=info.dtype), None
-            yield f"{name}.dense_shape", Info(name=sparse.dense_shape_tensor_name, dtype=index), None
+            yield f"{name}.indices", info.coo_sparse.indices_tensor_name, None
+            yield f"{name}.values", info.coo_sparse.values_tensor_name, None
+            yield f"{name}.dense_shape", info.coo_sparse.dense_shape_tensor_name, None
         case _:
             raise _NotOffered(f"{what} is not a dense, ragged or sparse tensor")
-
-
-def _tensor(graph: Any, name: str, what: str) -> Any:
-    try:
-        return graph.as_graph_element(name, allow_tensor=True, allow_operation=False)
-    except (KeyError, ValueError, TypeError):
-        raise CannotLoad(f"the {what}, names {name!r}, which is not a tensor of its graph") from None
