@@ -43,11 +43,7 @@ MOST_TRACED_DEVICES = 256
 
 def main() -> None:
     """`python -m workers LINK PARENT STACKS`: descriptors, and the pool's pid."""
-    try:
-        descriptor, parent, stacks = map(int, sys.argv[1:])
-    except ValueError:
-        print("a worker is started by a pool alone: pool start", file=sys.stderr)
-        os._exit(Exit.WRONG_ENVIRONMENT)
+    descriptor, parent, stacks = map(int, sys.argv[1:])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(Exit.POOL_GONE)
@@ -194,10 +190,9 @@ class Worker:
                 answer = {"devices": fitting(self._traced(name, signature))}
             except Unfit:
                 raise
-            except RunFailed as error:
-                answer = {"error": str(error)[:2000]}
             except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+                kind = "" if isinstance(error, RunFailed) else f"{type(error).__name__}: "
+                answer = {"error": f"{kind}{error}"[:2000]}
             finally:
                 self._tracing.release()
         self._tell(traced=number, **answer)

@@ -92,7 +92,7 @@ def test_what_is_refused(load, refusal, trained, tmp_path):
     text = "`outputs` names 'head/score:0', which is not a tensor of its graph; did you mean 'head/scores'?"
     assert text in refusal(frozen, outputs={"y": "head/score"})
     assert refusal(frozen, inputs={"x": "zzzzzzzz:7"}).endswith("is not a tensor of its graph")
-    assert "'fill_tables', which is not a tensor" in refusal(frozen, outputs={"y": "fill_tables"})
+    assert "'fill_tables:0', which is not a tensor" in refusal(frozen, outputs={"y": "fill_tables"})
     assert "it is a frozen graph, which takes no `tags`: leave them out" in refusal(frozen, tags=["serve"])
     for name in ("g.pb", "g.meta"):
         for content, expected in ((b"", "it holds no graph"), (b"\xff" * 50, "corrupt")):

@@ -5,7 +5,7 @@ import pytest
 
 from tf.making import MODEL, backend_with, run, save_graph, v1
 from workers.backend import CannotLoad, RunFailed
-from workers.tf import traces
+from workers.tf import devices as devices_module
 from workers.tf.devices import Devices
 from workers.tf.library import SavedModelLoader, tf
 
@@ -19,7 +19,7 @@ def load():
     """Into one worker with four devices, which stand for GPUs."""
     strict, soft = (backend_with(device_count={"CPU": 4}, allow_soft_placement=each) for each in (False, True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traces, "MOST_NAMES", 1000)
+        patch.setattr(devices_module, "MOST_NAMES", 1000)
         yield lambda path, is_soft=True, **some: (strict, soft)[is_soft].load({**MODEL, "path": str(path), **some})
 
 

@@ -6,9 +6,8 @@ TensorFlow, which takes seconds.
 
 `backend` loads a model of any format and gives it a Session; `model` prepares and runs it. `rows` proves by the rules
 of `row_rules` that rows are independent. `files` says what lies at a path; `saved_model`, `bare_graph` and `keras` read
-it; `signature_defs` binds names to tensors of the graph. `devices` puts nodes on devices, by `colocation` those of one
-variable together, and `traces` tells where they ran. `graph` judges what a run may do, `errors` what TensorFlow raises.
-`library` is the only module that imports TensorFlow.
+it; `signature_defs` binds names to tensors of the graph. `devices` puts nodes on devices, and tells where they ran.
+`graph` judges what a run may do, `errors` what TensorFlow raises. `library` is the only module that imports TensorFlow.
 """
 
 from workers.tf.backend import Backend

@@ -25,7 +25,6 @@ _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})  # PlaceholderWithDe
 # What training leaves in a graph: none of it is an answer.
 _OF_TRAINING = re.compile(r"(gradients|save)(_\d+)?/")
 _NO_ANSWERS = re.compile(r"Placeholder(V2)?|\w*Summary(V2)?|ShapeN?|Size|Rank|(Ref)?Switch|Enter|NextIteration|Const")
-_MOST_SAID = 12
 
 
 def read_bare_graph(settings: Mapping[str, Any], path: Path, is_frozen: bool) -> Source:
@@ -135,5 +134,4 @@ def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:
 
 
 def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - _MOST_SAID} more" if len(names) > _MOST_SAID else ""
-    return (", ".join([repr(name) for name in names][:_MOST_SAID]) or "nothing") + more
+    return ", ".join(map(repr, names)) or "nothing"

@@ -6,22 +6,32 @@ A rule's pattern is a name of a layer or an op, with `*` for any characters ("/"
 of these; case counts. It matches an op by its whole name, or by its beginning up to a "/": "encoder" matches
 "encoder/dense/MatMul". Names in functions are those that they have there. A rule that matches a call, a branch or a
 loop moves what runs in it as well, but for what another rule matches, and for variables and what reads them.
+
+TensorFlow may do otherwise than a graph says, so `trace` tells of a run what ran where.
 """
 
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from typing import Any
 
-from workers.backend import CannotLoad
-from workers.tf.colocation import Colocation, Node
-from workers.tf.graph import scopes
+from pool.wire.tensors import Array
+from workers.backend import CannotLoad, Traced
+from workers.tf.graph import called_by, scopes
 from workers.tf.library import tf
+from workers.tf.row_rules import op_def
 
 _ONE = re.compile(r"(?:.*/)?(?:device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 _MOST_NAMED = 5
+MOST_NAMES = 20
+Node = tuple[str, str]
+"""A scope (`workers.tf.graph.scopes`) and a name. An argument of a function counts as a node of it."""
+
+_RESOURCE = tf.resource.as_datatype_enum
+_BESIDE = b"loc:@"
+_UNSET = tf.compat.v1.AttrValue()  # no default is a resource
 
 
 class Devices:
@@ -128,3 +138,101 @@ def _near(pattern: str, names: Iterable[str]) -> str:
     near = [name for name in shortest if pattern.strip("*/").lower() in name.lower()][:3]
     near = near or difflib.get_close_matches(pattern, shortest, n=3, cutoff=0.4) or shortest[:3]
     return f"the whole name must match, such as {', '.join(map(repr, near))}"
+
+
+class Colocation:
+    """Which nodes run on one device, because they use the same variable, table or other resource.
+
+    TensorFlow runs what takes a resource, or a reference to a variable, where that is; and what names another node in
+    its `_class` attribute beside that one. A resource goes from the graph into functions and on into theirs.
+    """
+
+    def __init__(self, graph_def: Any) -> None:
+        self._functions = {function.signature.name: function for function in graph_def.library.function}
+        self.nodes = {(scope, node.name): node for scope, nodes in scopes(graph_def) for node in nodes}
+        self._parent: dict[Node, Node] = {}
+        for (scope, _), node in self.nodes.items():
+            self._join_node(scope, node)
+
+    def sets(self) -> Iterator[list[Node]]:
+        """Each set of nodes that run together. What is in none runs wherever it is put."""
+        found: dict[Node, list[Node]] = {}
+        for node in self._parent:
+            if node in self.nodes:
+                found.setdefault(self._root(node), []).append(node)
+        yield from found.values()
+
+    def _join_node(self, scope: str, node: Any) -> None:
+        if "_class" in node.attr:
+            for beside in node.attr["_class"].list.s:
+                if beside.startswith(_BESIDE):
+                    self._join((scope, node.name), (scope, beside.removeprefix(_BESIDE).decode(errors="replace")))
+        if "shared_name" in node.attr and (shared := node.attr["shared_name"].s):  # another handle of one resource
+            self._join((scope, node.name), (node.op, f"shared {node.attr['container'].s!r} {shared!r}"))
+        called = called_by(node, self._functions)
+        definition = self._functions[node.op].signature if node.op in self._functions else op_def(node.op)
+        inputs = [(scope, text.split(":")[0]) for text in node.input if not text.startswith("^")]
+        for at, (source, follows) in enumerate(zip(inputs, _followed(definition, node), strict=False)):
+            for name, first in called:
+                arguments = self._functions[name].signature.input_arg
+                if follows and 0 <= at - first < len(arguments):
+                    self._join(source, (name, arguments[at - first].name))
+            # What else names functions, such as a dataset, does not run them on its own device.
+            if follows and not called and not any(value.HasField("func") for value in node.attr.values()):
+                self._join(source, (scope, node.name))
+
+    def _join(self, one: Node, other: Node) -> None:
+        self._parent[self._root(one)] = self._root(other)
+
+    def _root(self, node: Node) -> Node:
+        parent = self._parent.setdefault(node, node)
+        while parent != self._parent[parent]:
+            self._parent[parent] = self._parent[self._parent[parent]]
+            parent = self._parent[parent]
+        return parent
+
+
+def _followed(definition: Any, node: Any) -> Iterator[bool]:
+    """Of each data input, whether it is a resource or a reference."""
+    for argument in definition.input_arg if definition else ():
+        if argument.type_list_attr:
+            types = node.attr.get(argument.type_list_attr, _UNSET).list.type
+        else:
+            count = node.attr.get(argument.number_attr, _UNSET).i if argument.number_attr else 1
+            types = [argument.type or node.attr.get(argument.type_attr, _UNSET).type] * count
+        yield from (argument.is_ref or each == _RESOURCE for each in types)
+
+
+def trace(session: Any, graph_def: Any, feeds: Mapping[str, Array], fetches: Sequence[str]) -> list[Traced]:
+    """Runs these tensors twice, and tells of the second run, which makes no kernels and tunes none.
+
+    `graph_def`: the Session's graph. Raises what TensorFlow raises.
+    """
+    # The executors note each node. Traces of hardware attach CUPTI besides, of which a process has one.
+    options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.SOFTWARE_TRACE)
+    metadata = tf.compat.v1.RunMetadata()
+    session.run(fetches, feeds)
+    session.run(fetches, feeds, options=options, run_metadata=metadata)
+    functions = {function.signature.name for function in graph_def.library.function}
+    names = {node.name for _, nodes in scopes(graph_def) for node in nodes if not called_by(node, functions)}
+    traced = []
+    for device in metadata.step_stats.dev_stats:
+        seconds: dict[str, float] = {}
+        for node in device.node_stats if short(device.device) else ():
+            if name := _name(node.node_name, names):
+                took = (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e9
+                seconds[name] = seconds.get(name, 0.0) + took
+        if seconds:
+            largest = sorted(seconds, key=lambda name: -seconds[name])
+            traced.append(Traced(short(device.device), len(seconds), sum(seconds.values()), largest[:MOST_NAMES]))
+    return traced
+
+
+def _name(traced: str, names: Collection[str]) -> str:
+    """The longest end of a traced name that is a node's name; "" for what TensorFlow has added.
+
+    A function that was inlined leaves its nodes behind the name of its call ("call/node"), nested ones behind those of
+    all calls; those of a branch or a loop behind a number besides ("while/body/_26/node").
+    """
+    parts = traced.split("/")
+    return next((name for at in range(len(parts)) if (name := "/".join(parts[at:])) in names), "")

@@ -32,15 +32,13 @@ class Reachable:
         What only leads to tensors that are `fed` does not run.
         """
         nodes = [self._nodes[name] for name in self.nodes(names, fed)]
-        ops = {node.op for node in nodes}
-        called = self._called(nodes)
-        pending = [*called]
-        while pending:
-            body = self._functions[pending.pop()].node_def
-            ops.update(node.op for node in body)
-            new = self._called(body) - called
-            called |= new
-            pending.extend(new)
+        ops: set[str] = set()
+        seen: set[str] = set()
+        while nodes:
+            ops.update(node.op for node in nodes)
+            called = self._called(nodes) - seen
+            seen |= called
+            nodes = [node for name in called for node in self._functions[name].node_def]
         return frozenset(ops)
 
     def nodes(self, names: Iterable[str], fed: Iterable[str] = ()) -> set[str]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from workers.backend import CannotLoad, LoadFailed
-from workers.tf.errors import passes
+from workers.tf.errors import one_line, passes
 from workers.tf.files import Source
 from workers.tf.library import tf
 from workers.tf.saved_model import read_saved_model
@@ -26,7 +26,6 @@ _MAIN = "from workers.tf.keras import main; main()"
 _EXPORT = "in the program with its code, save it as a SavedModel with model.export(folder)"
 # Keras' safe mode is on, too; not all its releases mean `.h5` by it.
 _CODE = re.compile(r'"class_name": "(Lambda|__lambda__)"')
-_WRAPPED = re.compile(r"Exception encountered(?: when calling [^\n]*\.)?:?\s")
 _BOLD = re.compile(r"\x1b\[\d*m")
 
 
@@ -87,13 +86,7 @@ def convert(path: Path, folder: str) -> None:
     except Exception as error:  # of a foreign file Keras raises whatever it meets first
         if passes(error):
             raise
-        raise CannotLoad(f"Keras cannot load or export it: {_cause(error)[:400]}; {_EXPORT}") from error
-
-
-def _cause(error: Exception) -> str:
-    """One line: Keras tells of the model first, then of the layer in it, and last of what is wrong."""
-    innermost = _WRAPPED.split(_BOLD.sub("", str(error)))[-1]
-    return next((line.strip() for line in innermost.splitlines() if line.strip()), type(error).__name__)
+        raise CannotLoad(f"Keras cannot load or export it: {_BOLD.sub('', one_line(error))}; {_EXPORT}") from error
 
 
 def _config(path: Path) -> str:

@@ -100,8 +100,7 @@ def open_session(config: Any, gpus: int) -> Any:
         text = f"TensorFlow {tf.__version__} sees {found} GPUs, but this worker should have {gpus}"
         environment = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
         advice = "pip install 'tf-worker-pool[gpu]' brings CUDA's libraries; nvidia-smi shows NVIDIA's driver"
-        if "GPU" in config.device_count:
-            advice = "leave GPU out of device_count of [tensorflow]"
+        advice += "; leave GPU out of device_count of [tensorflow]" if "GPU" in config.device_count else ""
         raise Unfit(Exit.WRONG_DEVICES, f"{text}; {environment}; {advice}")
     return session
 

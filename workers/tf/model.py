@@ -9,11 +9,11 @@ import numpy as np
 from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import Arrays, Run, RunFailed, Traced
+from workers.tf.devices import trace
 from workers.tf.errors import of_a_run, one_line
 from workers.tf.graph import Reachable, blocks_its_thread, draws_random, writes_state
 from workers.tf.library import CallableOptions, tf
 from workers.tf.signature_defs import Bound
-from workers.tf.traces import trace
 
 _MOST_RARE = 32
 
