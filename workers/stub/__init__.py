@@ -36,14 +36,10 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _hang() -> None:
-    threading.Event().wait()
-
-
 FAULTS: dict[str, tuple[float, Callable[[], object]]] = {
     "fail": (-1.0, lambda: _raise(RunFailed("ModelFailed", "a row that the model does not bear"))),
     "kill": (-2.0, lambda: os.kill(os.getpid(), signal.SIGKILL)),
-    "hang": (-3.0, _hang),
+    "hang": (-3.0, lambda: threading.Event().wait()),
     "hang with gil": (-4.0, lambda: ctypes.PyDLL(None).pause()),
     "no memory": (-5.0, lambda: _raise(RunFailed("OutOfMemory", "no memory for this row"))),
     "exit": (-6.0, lambda: os._exit(3)),

@@ -105,7 +105,9 @@ def _guessed_outputs(graph: Any, inputs: Collection[str], reachable: Reachable) 
 
     Without inputs: of all such ops.
     """
-    ends = [op for op in graph.get_operations() if _is_answer(op) and not any(map(_is_read, op.outputs))]
+    ops = [op for op in graph.get_operations() if op.outputs and not _OF_TRAINING.match(op.name)]
+    read = {tensor.name for op in ops for tensor in op.inputs}
+    ends = [op for op in ops if _is_answer(op) and read.isdisjoint(tensor.name for tensor in op.outputs)]
     found = _by_name(tensor for op in ends for tensor in op.outputs)
     return {
         name: tensor
@@ -116,15 +118,9 @@ def _guessed_outputs(graph: Any, inputs: Collection[str], reachable: Reachable) 
 
 
 def _is_answer(op: Any) -> bool:
-    if _NO_ANSWERS.fullmatch(op.type) or _OF_TRAINING.match(op.name):
-        return False
     # The two names that `tf.cond` gives its predicate: one of them is never there.
-    return op.type != "Identity" or op.inputs[0].op.type not in ("Switch", "RefSwitch")
-
-
-def _is_read(tensor: Any) -> bool:
-    """Whether an op makes something of it."""
-    return any(op.outputs and not _OF_TRAINING.match(op.name) for op in tensor.consumers())
+    is_predicate = op.type == "Identity" and op.inputs[0].op.type in ("Switch", "RefSwitch")
+    return not is_predicate and not _NO_ANSWERS.fullmatch(op.type)
 
 
 def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:

@@ -10,16 +10,8 @@ from typing import Any
 from pool.wire.exits import Exit
 from workers.backend import CannotLoad, Unfit
 
-__all__ = [
-    "CallableOptions",
-    "SavedModelLoader",
-    "custom_state_ops",
-    "load_op_libraries",
-    "op_def_registry",
-    "open_session",
-    "session_config",
-    "tf",
-]
+# What other modules take of TensorFlow itself.
+__all__ = ["CallableOptions", "SavedModelLoader", "op_def_registry", "tf"]
 
 # Without it XLA leaves alone what runs on the CPU. It does nothing where no Session asks for XLA.
 _XLA_ON_CPU = "--tf_xla_cpu_global_jit"
