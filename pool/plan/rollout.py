@@ -35,7 +35,7 @@ class Seat(Protocol):
     @property
     def phase(self) -> Phase: ...
     @property
-    def missed(self) -> Collection[str]:
+    def failed(self) -> Collection[str]:
         """Models that it was told of and does not serve, once it is SERVING."""
         ...
 
@@ -154,12 +154,12 @@ class Rollout:
 
 
 def served(seat: Seat) -> set[str]:
-    return {each["name"] for each in seat.told["models"]}.difference(seat.missed)
+    return wanted_names(seat.told).difference(seat.failed)
 
 
 def missed(seat: Seat) -> set[tuple[str, str]]:
     """By name and files."""
-    return {(each["name"], each["path"] + each["files"]) for each in seat.told["models"] if each["name"] in seat.missed}
+    return {(each["name"], each["path"] + each["files"]) for each in seat.told["models"] if each["name"] in seat.failed}
 
 
 def wanted_names(right: Told | None) -> set[str]:
@@ -168,15 +168,13 @@ def wanted_names(right: Told | None) -> set[str]:
 
 def gap(number: int, wanted: Mapping[int, Told], slots: Mapping[int, list[Seat]]) -> set[str]:
     """The models that are wanted, and that nobody would serve after the turn of this slot."""
-    nothing = set[str]()
-    serving = [seat for here in slots.values() for seat in here if seat.phase is SERVING]
-    elsewhere = nothing.union(*(served(seat) for seat in serving if seat.number != number))
-    here = nothing.union(*(served(seat) for seat in serving if seat.number == number))
-    return (here & nothing.union(*map(wanted_names, wanted.values()))) - wanted_names(wanted.get(number)) - elsewhere
+    after = wanted_names(wanted.get(number))
+    for seats in slots.values():
+        after = after.union(*(served(seat) for seat in seats if seat.phase is SERVING and seat.number != number))
+    here = set[str]().union(*(served(seat) for seat in slots[number] if seat.phase is SERVING))
+    return (here & set[str]().union(*map(wanted_names, wanted.values()))) - after
 
 
 def by_slot(wanted: Mapping[int, Told], seats: Collection[Seat]) -> dict[int, list[Seat]]:
-    slots: dict[int, list[Seat]] = {number: [] for number in sorted({*wanted, *(seat.number for seat in seats)})}
-    for seat in seats:
-        slots[seat.number].append(seat)
-    return slots
+    numbers = sorted({*wanted, *(seat.number for seat in seats)})
+    return {number: [seat for seat in seats if seat.number == number] for number in numbers}

@@ -9,6 +9,8 @@ up are remembered as broken until they change. What came up last is `settled`.
 """
 
 import logging
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +19,10 @@ from enum import Enum
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pool.config import Config, load, with_model, without_model
 from pool.core.failures import Refused
-from pool.core.slots import SlotState
 from pool.devices import Device, fits_beside
 from pool.devices.monitor import Monitor
 from pool.errors import InvalidConfig
@@ -29,7 +30,6 @@ from pool.plan.footprints import Footprints
 from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
 from pool.plan.versions import Look, look
 from pool.plan.wanted import Facts, Plan, configured, planned
-from pool.serve.disk import Disk
 from pool.serve.fleet import Fleet
 from pool.serve.worker import Seat
 from pool.wire.files import handler_files
@@ -38,6 +38,8 @@ VERDICT_S = 6.0  # NVML's word that a GPU is lost comes later than the end of th
 DISK_S = 60.0
 REST_S = 0.3
 MOST_REQUESTS = 100
+
+T = TypeVar("T")
 
 log = logging.getLogger("pool.serve")
 
@@ -67,6 +69,44 @@ class Request:
     error: tuple[str, str] | None = None
 
 
+class Disk:
+    """Reads in threads, since a disk may never answer. Its descriptor can be read when something has been read."""
+
+    def __init__(self) -> None:
+        self._done: deque[Callable[[], None]] = deque()
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def read(self, act: Callable[[], T], then: Callable[[T | None], None]) -> None:
+        """Calls `act` in a thread, which may return late or never, and `then` with what it returned in `hear`.
+
+        None: it has failed, or there is no thread for it.
+        """
+
+        def run() -> None:
+            found = None
+            try:
+                found = act()
+            except Exception:
+                log.exception("what a disk has could not be told")
+            self._done.append(lambda: then(found))
+            os.write(self._writer, b".")
+
+        try:
+            threading.Thread(target=run, name="disk", daemon=True).start()
+        except RuntimeError as error:  # the limit of threads is reached
+            log.error("a disk could not be asked: %s", error)
+            self._done.append(lambda: then(None))
+            os.write(self._writer, b".")
+
+    def hear(self) -> None:
+        os.read(self._reader, 4096)
+        while self._done:
+            self._done.popleft()()
+
+
 class Changes:
     def __init__(self, fleet: Fleet, source: Path | None, disk: Disk, monitor: Monitor, footprints: Footprints) -> None:
         """`source`: of the configuration; None: there is no file."""
@@ -80,11 +120,11 @@ class Changes:
         """Those that are not over. The first one runs."""
         self._verdict: tuple[float, Seat] | None = None
         """When to say why a turn has failed, and its seat."""
-        self._trouble = ""
+        self._warned: set[str] = set()
         self._next_look = 0.0
         self.due = inf
         """When `act` is to be called, if nothing happens before."""
-        self._warn({})
+        self._warn()
 
     # --- what people ask ----------------------------------------------------------------------------------------
 
@@ -92,31 +132,35 @@ class Changes:
         """Raises `Refused`."""
         if len(self.requests) >= MOST_REQUESTS:
             raise Refused("Overloaded", f"{MOST_REQUESTS} changes wait already")
-        slots, slot, name = range(len(self._facts.devices)), arguments.get("slot"), str(arguments.get("name", ""))
-        if slot is not None and slot not in slots:
-            raise Refused("InvalidInput", f"there is no slot {slot!r:.80}; there are 0 to {len(slots) - 1}")
+        slot, name = arguments.get("slot"), str(arguments.get("name", ""))
         about = f"{what} {name}" if name else what if slot is None else f"{what} slot {slot}"
-        change: Callable[[Facts], Facts]
-        match what:
-            case "reload" if self._source is not None:
-                change = partial(reloaded, source=self._source)
-            case "reload":
-                raise Refused("InvalidInput", "the pool was started without a configuration file")
-            case "load":
-                change = partial(loaded, settings=dict(arguments.get("settings") or {}) | {"name": name})
-            case "unload":
-                change = partial(unloaded, name=name)
-            case "restart":
-                change = partial(restarted, slots=slots if slot is None else [slot])
-            case "drain" | "undrain" if slot is not None:
-                change = partial(drained, slot=slot, is_drained=what == "drain")
-            case _:
-                raise Refused("InvalidInput", f"the pool knows no change {what!r:.80}")
-        request = Request(about, change)
+        request = Request(about, self._asked(what, arguments, name, slot))
         self.requests.append(request)
         self._fleet.has_news = True
         log.info("asked to %s", about)
         return request
+
+    def _asked(self, what: str, arguments: Mapping[str, Any], name: str, slot: Any) -> Callable[[Facts], Facts]:
+        slots = range(len(self._facts.devices))
+        if slot is not None and slot not in slots:
+            raise Refused("InvalidInput", f"there is no slot {slot!r:.80}; there are 0 to {len(slots) - 1}")
+        match what:
+            case "reload" if self._source is not None:
+                return partial(reloaded, source=self._source)
+            case "reload":
+                raise Refused("InvalidInput", "the pool was started without a configuration file")
+            case "load":
+                settings = dict(arguments.get("settings") or {}) | {"name": name}
+                return lambda facts: replace(facts, config=with_model(facts.config, settings))
+            case "unload":
+                return lambda facts: replace(facts, config=without_model(facts.config, name))
+            case "restart":
+                return partial(restarted, slots=slots if slot is None else [slot])
+            case "drain" if slot is not None:
+                return lambda facts: replace(facts, drained=facts.drained | {slot})
+            case "undrain" if slot is not None:
+                return lambda facts: replace(facts, drained=facts.drained - {slot})
+        raise Refused("InvalidInput", f"the pool knows no change {what!r:.80}")
 
     def _begin(self, request: Request, now: float) -> None:
         request.progress, request.until, facts = Progress.READING, now + DISK_S, self._facts
@@ -131,21 +175,18 @@ class Changes:
                 return replace(changed, looks=rested(changed.config, {name: facts.looks[name] for name in same}))
             except InvalidConfig as error:
                 return error
-            except Exception as error:  # whoever asks is told of it
-                log.exception("%s", request.what)
-                return InvalidConfig(f"{type(error).__name__}: {error}")
 
         self._disk.read(read, partial(self._began, request, facts.lost))
 
-    def _began(self, request: Request, lost: frozenset[int], changed: Facts | InvalidConfig) -> None:
+    def _began(self, request: Request, lost: frozenset[int], changed: Facts | InvalidConfig | None) -> None:
         """Whatever has become known meanwhile stays. `lost`: what was known when it was read."""
         if request.progress is not Progress.READING:
             return  # its time was over
         facts = request.before = self._facts
-        request.progress = Progress.RUNNING
+        request.progress, request.until = Progress.RUNNING, inf
         try:
-            if isinstance(changed, InvalidConfig):
-                raise changed
+            if not isinstance(changed, Facts):
+                raise changed or InvalidConfig("the disk could not be asked; the pool's log says why")
             needs = facts.needs if changed.config is facts.config else {}
             plan = self._planned(
                 replace(changed, lost=changed.lost | facts.lost - lost, first=facts.first, needs=needs), changed.looks
@@ -167,6 +208,10 @@ class Changes:
         else:
             log.info("%s is done", request.what)
 
+    @property
+    def _running(self) -> Request | None:
+        return self.requests[0] if self.requests and self.requests[0].progress is Progress.RUNNING else None
+
     # --- time ---------------------------------------------------------------------------------------------------
 
     def act(self, now: float) -> None:
@@ -180,13 +225,13 @@ class Changes:
             self._verdict = None
             self._judge(seat)
         request = self.requests[0] if self.requests else None
-        if request is not None and now >= request.until and request.progress is Progress.READING:
+        if request is not None and now >= request.until:
             self._end(request, "DeadlineExceeded", f"the disk has not answered for {DISK_S:g} s")
         if self._verdict is None:
             if request is not None and request.progress is Progress.WAITING and self._rollout.turn is None:
                 self._begin(request, now)
             self._step(now)
-        until = self.requests[0].until if self.requests and self.requests[0].progress is Progress.READING else inf
+        until = self.requests[0].until if self.requests else inf
         self.due = min(self._next_look, until, self._verdict[0] if self._verdict is not None else inf)
 
     def _step(self, now: float) -> None:
@@ -200,7 +245,8 @@ class Changes:
         for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting, self._fits):
             match step:
                 case Open(number):
-                    self._tell(f"slot {number} loads {', '.join(names(fleet.plan, number))}")
+                    told = [f"{each['name']} {each['version']}".rstrip() for each in fleet.plan.slots[number]["models"]]
+                    self._tell(f"slot {number} loads {', '.join(told)}")
                     fleet.open(number, now)
                 case Retire(seat):
                     fleet.retire(seat, now)
@@ -211,8 +257,8 @@ class Changes:
         if fleet.is_starting or self._verdict is not None or not rollout.is_done(fleet.plan.slots, fleet.seats):
             return
         self._settled = self._serving()
-        if self.requests and self.requests[0].progress is Progress.RUNNING:
-            self._end(self.requests[0])
+        if (request := self._running) is not None:
+            self._end(request)
 
     def _fits(self, seat: Seat) -> bool:
         return seat.worker is not None and fits_beside(self._monitor, seat.device, seat.worker.pid)
@@ -235,15 +281,22 @@ class Changes:
 
     def _adopt(self, plan: Plan) -> None:
         self._facts = plan.facts
-        for name, why in plan.missing.items():
-            if self._fleet.plan.missing.get(name) != why:
-                log.warning("%s", why)
         self._fleet.adopt(plan)
+        self._warn()
+
+    def _warn(self, *others: str) -> None:
+        """Says what is wrong with models, of each thing once as long as it lasts."""
+        looks = self._facts.looks.items()
+        troubles = {f"model {name}: {trouble}" for name, look in looks for trouble in look.troubles}
+        wrong = {*others, *self._fleet.plan.missing.values()} | troubles
+        for line in sorted(wrong - self._warned):
+            log.warning("%s", line)
+        self._warned = wrong
 
     def _tell(self, line: str) -> None:
         log.info("%s", line)
-        if self.requests and self.requests[0].progress is Progress.RUNNING:
-            self.requests[0].lines.append(line)
+        if (request := self._running) is not None:
+            request.lines.append(line)
 
     # --- failures -----------------------------------------------------------------------------------------------
 
@@ -253,7 +306,7 @@ class Changes:
             return  # the models are planned without it already
         model, why = next(iter(seat.failed.items()), (seat.died_of, seat.slot.reason))
         text = f"slot {seat.number}: {why}"
-        request = self.requests[0] if self.requests and self.requests[0].progress is Progress.RUNNING else None
+        request = self._running
         new = {each["name"]: each for each in seat.told["models"] if self._is_replaceable(each)}
         if marked := [new[model]] if model in new else [*new.values()]:  # if it is none of the new files, all go back
             self._tell(f"{text}; what was served before stays")
@@ -309,52 +362,34 @@ class Changes:
             return
         self._next_look = inf
 
-        def seen(looks: Mapping[str, Look]) -> None:
+        def seen(looks: Mapping[str, Look] | None) -> None:
             self._next_look = time.monotonic() + every_s
             self._fleet.has_news = True
-            if self._facts.config is facts.config:  # else it has looked at other models
+            # If the configuration is another one by now, it has looked at other models.
+            if looks is not None and looks != self._facts.looks and self._facts.config is facts.config:
                 self._see(looks)
 
         self._disk.read(lambda: looked(facts.config, facts.looks), seen)
 
     def _see(self, looks: Mapping[str, Look]) -> None:
-        facts = self._facts
-        if looks == facts.looks:
-            return
         try:
-            self._adopt(self._planned(facts, looks))
-            self._warn(facts.looks)
-            self._trouble = ""
+            self._adopt(self._planned(self._facts, looks))
         except InvalidConfig as error:
-            if str(error) != self._trouble:
-                log.error("a new version does not fit, so what is served stays: %s", error)
-            self._trouble = str(error)
-
-    def _warn(self, before: Mapping[str, Look]) -> None:
-        for name, each in self._facts.looks.items():
-            for trouble in set(each.troubles).difference(before[name].troubles if name in before else ()):
-                log.warning("model %s: %s", name, trouble)
+            self._warn(f"a new version does not fit, so what is served stays: {error}")
 
     def watch(self, now: float) -> None:
         """What NVML's process says: lost GPUs, and how much memory a model takes, from workers that have it alone."""
         if self._newly_lost(now):
             self._fleet.has_news = True
         for seat in self._fleet.seats:
-            worker, tensorflow = seat.worker, seat.told["tensorflow"]
-            if seat.slot.state is not SlotState.READY or worker is None or len(seat.told["models"]) != 1:
-                continue
-            if not tensorflow["allow_growth"] or tensorflow["per_process_gpu_memory_fraction"]:
+            worker, models, options = seat.worker, seat.told["models"], seat.told["tensorflow"]
+            has_bound = not options["allow_growth"] or options["per_process_gpu_memory_fraction"]
+            if seat.phase is not Phase.SERVING or worker is None or len(models) != 1 or has_bound:
                 continue
             levels = [self._monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._monitor.gpus]
-            if nbytes := sum(level.pids.get(worker.pid) or 0 for level in levels):
-                settings = seat.told["models"][0]
-                if (model := self._fleet.plan.models.get(settings["name"])) is not None:
-                    learn = partial(self._footprints.learn, model, settings["files"], nbytes)
-                    self._disk.read(learn, lambda _: None)
-
-
-def names(plan: Plan, number: int) -> list[str]:
-    return [f"{each['name']} {each['version']}".rstrip() for each in plan.slots[number]["models"]]
+            nbytes = sum(level.pids.get(worker.pid) or 0 for level in levels)
+            if nbytes and (model := self._fleet.plan.models.get(models[0]["name"])) is not None:
+                self._disk.read(partial(self._footprints.learn, model, models[0]["files"], nbytes), lambda _: None)
 
 
 def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
@@ -403,18 +438,6 @@ def reloaded(facts: Facts, source: Path) -> Facts:
     if (config.pool, config.device) != (facts.config.pool, facts.config.device):
         raise InvalidConfig("[pool] or [[device]] has changed, which needs a new pool: stop this one and start it anew")
     return replace(facts, config=config, broken={})
-
-
-def loaded(facts: Facts, settings: dict[str, Any]) -> Facts:
-    return replace(facts, config=with_model(facts.config, settings))
-
-
-def unloaded(facts: Facts, name: str) -> Facts:
-    return replace(facts, config=without_model(facts.config, name))
-
-
-def drained(facts: Facts, slot: int, is_drained: bool) -> Facts:
-    return replace(facts, drained=facts.drained | {slot} if is_drained else facts.drained - {slot})
 
 
 def restarted(facts: Facts, slots: Sequence[int]) -> Facts:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -39,7 +39,6 @@ STOP_S = 5.0
 DRAIN_LOOK_S = 0.01
 OVERDUE = "when its time was over"
 MOST_SIGNATURES = 4096
-COMING = (SlotState.STARTING, SlotState.LOADING)
 
 log = logging.getLogger("pool.serve")
 
@@ -116,11 +115,6 @@ class Fleet:
         is_missing = self.plan.missing or any(map(self.why_unserved, self.plan.models))
         return "READY" if is_whole and not is_missing else "DEGRADED"
 
-    @property
-    def ready(self) -> set[int]:
-        """The slots that serve."""
-        return {seat.number for seat in self.seats if seat.slot.state is SlotState.READY}
-
     def served_as(self, asked: str) -> str:
         """The name in `models` of what clients call `asked`. Raises `Refused`."""
         name = self.plan.aliases.get(asked)
@@ -189,8 +183,7 @@ class Fleet:
         if not any(self._scheduler.load_of(name) for name in leaving):
             self._scheduler.close(worker.core)
         if worker.core.is_closed and not worker.core.running:
-            seat.slot.stop(now, STOP_S)
-            self.tell(worker, {"stop": True})
+            self.stop([seat], now)
 
     def _look_at(self, worker: Worker, now: float) -> None:
         """For its exit, or for a reason to kill it."""
@@ -231,11 +224,9 @@ class Fleet:
         log.info("slot %d: %s", seat.number, "its worker leaves" if seat.worker is not None else "it is given up")
         if seat.slot.state is SlotState.READY:
             seat.slot.drain(now, self.config.pool.drain_timeout)
+            self.next_look = now
         else:
-            seat.slot.stop(now, STOP_S)
-            if seat.worker is not None:
-                self.tell(seat.worker, {"stop": True})
-        self.next_look = now
+            self.stop([seat], now)
 
     def start(self, seat: Seat, now: float) -> None:
         slot, device = seat.slot, seat.device
@@ -301,22 +292,16 @@ class Fleet:
             case {"beat": True}:
                 pass
             case {"phase": "memory", "waits": str(what)} if seat.device.uuids:
-                if slot.state in COMING and worker.phase == "import":
-                    slot.step(SlotState.LOADING, now, budgets.memory_timeout)
-                    self.next_look = now
+                if worker.phase == "import":  # else it has begun to wait before
+                    self._goes_on(slot, budgets.memory_timeout, now)
                 worker.phase = f"memory: waits for {what:.500}"
             case {"phase": "import"}:
                 worker.phase = "import"
                 self._former.pop(seat.number, None)
-                if slot.state in COMING:
-                    slot.step(SlotState.LOADING, now, budgets.import_timeout)
-                    self.next_look = now
+                self._goes_on(slot, budgets.import_timeout, now)
             case {"phase": "load" | "warm-up" as phase, "model": str(model)}:
                 worker.phase, worker.loading = f"{phase} of {model}", model
-                if slot.state in COMING:
-                    budget_s = budgets.load_timeout if phase == "load" else budgets.warmup_timeout
-                    slot.step(SlotState.LOADING, now, budget_s)
-                    self.next_look = now
+                self._goes_on(slot, budgets.load_timeout if phase == "load" else budgets.warmup_timeout, now)
             case {"failed": [str(model), str(text)]} if model in seat.models:
                 seat.failed[model] = text
                 log.error("slot %d: %s", slot.number, text)
@@ -338,6 +323,12 @@ class Fleet:
                 worker.ending = text
             case _:
                 raise BadMessage(f"{message!r:.200}")
+
+    def _goes_on(self, slot: Slot, budget_s: float, now: float) -> None:
+        """Its worker has so long for what it does next."""
+        if slot.state in (SlotState.STARTING, SlotState.LOADING):
+            slot.step(SlotState.LOADING, now, budget_s)
+            self.next_look = now
 
     def _ready(self, worker: Worker, now: float) -> None:
         seat, number = worker.seat, worker.seat.slot.number
@@ -445,13 +436,18 @@ class Fleet:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def stop(self, now: float) -> None:
-        """All are told to end. REQUIRES that they run nothing that is still wanted."""
-        for seat in self.seats:
+    def stop(self, seats: Iterable[Seat], now: float) -> None:
+        """They are told to end. REQUIRES that they run nothing that is still wanted."""
+        for seat in seats:
             seat.slot.stop(now, STOP_S)
             if seat.worker is not None:
                 self.tell(seat.worker, {"stop": True})
         self.next_look = now
+
+    @property
+    def is_over(self) -> bool:
+        """No process is left, but for those that do not end even when they are killed."""
+        return all(seat.worker is None or seat.slot.state is SlotState.STUCK for seat in self.seats)
 
     def kill_all(self) -> None:
         for seat in self.seats:

@@ -22,9 +22,9 @@ from pool.core.scheduler import Policy, Scheduler
 from pool.devices.monitor import Monitor
 from pool.log import Log
 from pool.plan.footprints import NAME, Footprints
+from pool.plan.rollout import Phase
 from pool.plan.wanted import Plan
-from pool.serve.changes import Changes
-from pool.serve.disk import Disk
+from pool.serve.changes import Changes, Disk
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
@@ -117,7 +117,7 @@ class Service:
         scheduler, fleet, rare = self.scheduler, self.fleet, self.sources
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
-        while not (self.is_stopping and all(seat.worker is None for seat in fleet.seats)):
+        while not (self.is_stopping and fleet.is_over):
             due = min(
                 scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive, now + LOOK_S
             )
@@ -159,7 +159,7 @@ class Service:
             self._retry(now)
         if now >= self._stop_by or (self._stop_by < math.inf and self.scheduler.jobs == 0):
             self._stop_by = math.inf
-            self.fleet.stop(now)
+            self.fleet.stop(self.fleet.seats, now)
         self._notifier.alive(now)
 
     def _news(self, now: float) -> None:
@@ -176,8 +176,8 @@ class Service:
         self._ask_again(now)
         if (state := fleet.state) == self._state:
             return
-        line = f"{len(fleet.ready)} of {len(fleet.plan.slots)} slots"
-        line, self._state = f"{line} at {self.endpoint}", state
+        ready, self._state = {seat.number for seat in fleet.seats if seat.phase is Phase.SERVING}, state
+        line = f"{len(ready)} of {len(fleet.plan.slots)} slots at {self.endpoint}"
         if state == "DRAINING":
             self._notifier.tell("stopping", "STOPPING=1")
         elif state != "STARTING":
@@ -360,7 +360,7 @@ class Service:
                 if part[0] not in client.arenas:
                     self._client_link(client)  # it was lent before the job was sent, on another socket
                     if client.is_gone:
-                        return
+                        raise BadMessage("jobs after the end of their link")
                 _, _, length, _, _ = part
                 if why := client.check_part(part):
                     raise Refused("InvalidInput", why)
@@ -434,7 +434,7 @@ class Service:
                 unread.nbytes -= sum(map(len, unread.waiting.popleft()))
                 unread.since = now
             if not unread.waiting:
-                del self._unread[route]
+                self._unread.pop(route, None)  # a cut-off client has taken those of all its channels along
             elif unread.nbytes > MOST_UNREAD_BYTES or now - unread.since > MOST_UNREAD_S:
                 error = BadMessage(f"it does not read: {unread.nbytes} bytes of answers wait")
                 self._cut_off(self._peers.get(route), error, now)

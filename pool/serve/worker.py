@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -50,10 +50,6 @@ class Seat:
     @property
     def models(self) -> list[str]:
         return [settings["name"] for settings in self.told["models"]]
-
-    @property
-    def missed(self) -> Collection[str]:
-        return self.failed
 
     def serves(self, model: str) -> bool:
         return self.slot.state is SlotState.READY and self.worker is not None and model in self.worker.loaded

@@ -136,7 +136,7 @@ MUTANTS = [
     Mutant(
         "a request ends",
         CHANGES,
-        "        if self.requests and self.requests[0].progress is Progress.RUNNING:\n            self._end(self.requests[0])\n",
+        "        if (request := self._running) is not None:\n            self._end(request)\n",
         "",
     ),
     Mutant(

@@ -32,10 +32,6 @@ class Seat:
     def models(self) -> list[str]:
         return [each["name"] for each in self.told["models"]]
 
-    @property
-    def missed(self) -> Any:
-        return self.failed
-
     def files(self, name: str) -> tuple[str, str]:
         return next((each["path"], each["files"]) for each in self.told["models"] if each["name"] == name)
 
