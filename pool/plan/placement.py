@@ -21,10 +21,6 @@ Plan = dict[int, list[str]]  # the models of each slot
 There = Mapping[int, Collection[str]]
 
 
-class DoesNotFit(InvalidConfig):
-    """The message has a table of the models and one of the places."""
-
-
 @dataclass(frozen=True)
 class Want:
     """A model. `options`: TensorFlow's for a whole process, so models that demand different values share no slot."""
@@ -55,14 +51,16 @@ class Place:
 
 
 def place(wants: Sequence[Want], places: Sequence[Place], there: There) -> Plan:
-    """The models of every slot, in the order of `wants`. `there`: what each slot serves now. Raises `DoesNotFit`.
+    """The models of every slot, in the order of `wants`. `there`: what each slot serves now.
+
+    Raises `InvalidConfig` with a table of the models and one of the places where they do not fit.
 
     A model is on as many of its slots as `replicas` says, and no device has more than its memory. "auto": one copy, and
     each GPU without a model has one of that with the fewest for its weight; or one on each CPU, if it may be on no GPU.
     """
     if found := _found(wants, places, there):
         return found.filled(wants)
-    raise DoesNotFit(_refusal(wants, places))
+    raise InvalidConfig(_refusal(wants, places))
 
 
 def place_most(wants: Sequence[Want], places: Sequence[Place], there: There) -> tuple[Plan, dict[str, str]]:

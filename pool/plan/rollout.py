@@ -61,10 +61,8 @@ class Failed:
 
 class Rollout:
     def __init__(self) -> None:
-        self.turn: int | None = None
-        """The slot that is changed."""
-        self._missed: set[tuple[str, str]] = set()
-        """What the slot did not serve before its turn either."""
+        self.turn: int | None = None  # the slot that is changed
+        self._missed: set[tuple[str, str]] = set()  # what the slot did not serve before its turn either
         self._accepted: list[Seat] = []
 
     def accept(self, seat: Seat) -> None:

@@ -28,18 +28,15 @@ Chosen = Literal["newest", "all"] | Sequence[int]
 
 @dataclass(frozen=True)
 class Version:
-    number: int | None
-    """None: the path itself is the model."""
+    number: int | None  # None: the path itself is the model
     path: str
     files: Files
-    is_whole: bool
-    """And at rest."""
+    is_whole: bool  # and at rest
 
 
 @dataclass(frozen=True)
 class Look:
-    versions: tuple[Version, ...] = ()
-    """Ascending."""
+    versions: tuple[Version, ...] = ()  # ascending
     troubles: tuple[str, ...] = ()
 
 

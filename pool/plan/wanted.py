@@ -23,20 +23,15 @@ Told = Mapping[str, Any]
 @dataclass(frozen=True)
 class Facts:
     config: Config
-    devices: Sequence[Device]
-    """By slot."""
-    looks: Mapping[str, Look] = field(default_factory=dict)
-    """By model, what its disk has."""
+    devices: Sequence[Device]  # by slot
+    looks: Mapping[str, Look] = field(default_factory=dict)  # by model, what its disk has
     first: Mapping[str, str] = field(default_factory=dict)
     """By path of a version, the digest of the files that were there first."""
     broken: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By path and digest, why these files cannot be served."""
-    drained: frozenset[int] = frozenset()
-    """Slots that get nothing, since somebody has asked for it."""
-    lost: frozenset[int] = frozenset()
-    """Slots whose GPU is lost, until somebody restarts them."""
-    generations: Mapping[int, int] = field(default_factory=dict)
-    """How often somebody asked to restart a slot."""
+    drained: frozenset[int] = frozenset()  # slots that get nothing, since somebody has asked for it
+    lost: frozenset[int] = frozenset()  # slots whose GPU is lost, until somebody restarts them
+    generations: Mapping[int, int] = field(default_factory=dict)  # how often somebody asked to restart a slot
     needs: Mapping[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
     """By model and path of a version, the device memory that it needs, 0 where nobody knows; and who says so."""
 
@@ -48,12 +43,10 @@ class Facts:
 @dataclass(frozen=True)
 class Plan:
     facts: Facts
-    slots: Mapping[int, Told] = field(default_factory=dict)
-    """Those that run something."""
+    slots: Mapping[int, Told] = field(default_factory=dict)  # those that run something
     models: Mapping[str, Model] = field(default_factory=dict)
     """By the name that workers know: "digits", or "digits@3" where several versions are served."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """By a name that clients may use, one of `models`."""
+    aliases: Mapping[str, str] = field(default_factory=dict)  # by a name that clients may use, one of `models`
     missing: Mapping[str, str] = field(default_factory=dict)
     """By name, why a model that is configured is not served anywhere."""
 
@@ -69,7 +62,7 @@ class Plan:
 def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence[Mapping[str, Any]]) -> Plan:
     """`there`: the models of each slot now, by name. `served`: what workers were told of what they serve.
 
-    Raises `DoesNotFit` where models do not fit into the devices.
+    Raises `InvalidConfig` where models do not fit into the devices.
     """
     entries: dict[str, dict[str, Any]] = {}
     models: dict[str, Model] = {}

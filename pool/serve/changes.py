@@ -57,15 +57,11 @@ class Request:
 
     what: str
     """For people, such as "reload"."""
-    change: Callable[[Facts], Facts]
-    """Called in a thread; may read disks. Raises `InvalidConfig`."""
+    change: Callable[[Facts], Facts]  # called in a thread; may read disks. Raises `InvalidConfig`.
     progress: Progress = Progress.WAITING
-    lines: list[str] = field(default_factory=list)
-    """What was done for it."""
-    before: Facts | None = None
-    """What it returns to if it fails."""
-    until: float = inf
-    """When the disk has had its time."""
+    lines: list[str] = field(default_factory=list)  # what was done for it
+    before: Facts | None = None  # what it returns to if it fails
+    until: float = inf  # when the disk has had its time
     error: tuple[str, str] | None = None
 
 
@@ -116,14 +112,11 @@ class Changes:
         self._settled: list[Mapping[str, Any]] = []
         """What workers were told of what they served when all had come that was wanted."""
         self._rollout = Rollout()
-        self.requests: deque[Request] = deque()
-        """Those that are not over. The first one runs."""
-        self._verdict: tuple[float, Seat] | None = None
-        """When to say why a turn has failed, and its seat."""
+        self.requests: deque[Request] = deque()  # those that are not over. The first one runs.
+        self._verdict: tuple[float, Seat] | None = None  # when to say why a turn has failed, and its seat
         self._warned: set[str] = set()
         self._next_look = 0.0
-        self.due = inf
-        """When `act` is to be called, if nothing happens before."""
+        self.due = inf  # when `act` is to be called, if nothing happens before
         self._warn()
 
     # --- what people ask ----------------------------------------------------------------------------------------
@@ -348,12 +341,9 @@ class Changes:
     # --- facts --------------------------------------------------------------------------------------------------
 
     def _newly_lost(self, now: float) -> frozenset[int]:
-        lost = self._monitor.lost(now)
-        return frozenset(
-            slot
-            for slot, device in enumerate(self._facts.devices)
-            if slot not in self._facts.lost and lost.intersection(device.uuids)
-        )
+        lost, facts = self._monitor.lost(now), self._facts
+        slots = {slot for slot, device in enumerate(facts.devices) if lost.intersection(device.uuids)}
+        return facts.lost.union(slots) - facts.lost
 
     def _look(self, now: float) -> None:
         """Looks at disks, if it is time and the last look has come to its end."""

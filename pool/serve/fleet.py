@@ -55,22 +55,20 @@ class Fleet:
         peers: dict[bytes, Any],
     ) -> None:
         """`sources`: what the loop reads, each with what it calls. `peers`: by token and by route."""
-        self._scheduler, self._address, self._state = scheduler, address, state
+        self.scheduler, self.address, self._state = scheduler, address, state
         self._sources, self._peers, self.monitor = sources, peers, monitor
         self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
         self._former: dict[int, set[int]] = {}
         """By slot, pids of workers that have ended, until another one has found their memory free."""
         self.plan = plan
         self.seats: list[Seat] = []
-        self.turn: int | None = None
-        """The slot that is changed now: what it misses may come yet."""
+        self.turn: int | None = None  # the slot that is changed now: what it misses may come yet
         self.is_starting = True
         self.models: dict[str, dict[str, Any]] = {}
         """What is planned or still served, with what the worker that became READY last has said of each."""
         self.workers: dict[CoreWorker, Worker] = {}  # those that are READY
         self.deaths: list[str] = []
-        self.has_news = True
-        """A slot has come up or gone since somebody set this to False."""
+        self.has_news = True  # a slot has come up or gone since somebody set this to False
         self.next_look = 0.0
         self._share = cpu_share([plan.facts.devices[number] for number in plan.slots])
         self.adopt(plan)
@@ -81,7 +79,7 @@ class Fleet:
 
     def adopt(self, plan: Plan) -> None:
         """From now on this is wanted. What it has no more is taken no more, and leaves with the last worker."""
-        self.plan, scheduler = plan, self._scheduler
+        self.plan, scheduler = plan, self.scheduler
         for name, model in plan.models.items():
             told = plan.settings(name)
             facts = self.models.setdefault(
@@ -100,14 +98,14 @@ class Fleet:
         held = {name for seat in self.seats for name in seat.models}
         for name in self.models.keys() - self.plan.models.keys() - held:
             del self.models[name]
-            self._scheduler.remove_model(name, f"the pool serves the model {name} no more")
+            self.scheduler.remove_model(name, f"the pool serves the model {name} no more")
 
     # --- what it knows ------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
         """STARTING until all slots have come up or failed, then READY, or DEGRADED if something is missing."""
-        if not self._scheduler.is_taking:
+        if not self.scheduler.is_taking:
             return "DRAINING"
         if self.is_starting:
             return "STARTING"
@@ -133,7 +131,7 @@ class Fleet:
         """Why no slot will serve it; "" as long as one does or may."""
         why = self.plan.missing.get(model) or "no slot has it among its models"
         for number, told in self.plan.slots.items():
-            if all(settings["name"] != model for settings in told["models"]):
+            if model not in self.plan.names(number):
                 continue
             seats = [seat for seat in self.seats if seat.number == number and seat.told == told]
             if not seats or number == self.turn:
@@ -180,8 +178,8 @@ class Fleet:
         if worker is None or worker.core is None:
             return
         leaving = set(seat.models) - self.plan.models.keys()
-        if not any(self._scheduler.load_of(name) for name in leaving):
-            self._scheduler.close(worker.core)
+        if not any(self.scheduler.load_of(name) for name in leaving):
+            self.scheduler.close(worker.core)
         if worker.core.is_closed and not worker.core.running:
             self.stop([seat], now)
 
@@ -242,7 +240,7 @@ class Fleet:
         self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
         shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
-        welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self._address}
+        welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self.address}
         welcome |= {"slot": slot.number, "device": shown, "lanes": self.config.pool.lanes, "tensorflow": tensorflow}
         welcome["former"] = self._found_before(seat)
         self.tell(worker, welcome | {"state": str(self._state), "models": len(models)})
@@ -316,9 +314,10 @@ class Fleet:
                 self._ready(worker, now)
             case {"ready": True} if slot.state is SlotState.STOPPING:
                 pass
-            case {"traced": int(number)} if worker.traces.get(number, ()) is None:
-                worker.traces[number] = dict(message)
-                self.has_news = True
+            case {"traced": int(number)}:
+                if number in worker.traces:  # else nobody waits for it any more
+                    worker.traces[number] = dict(message)
+                    self.has_news = True
             case {"ending": str(text)}:
                 worker.ending = text
             case _:
@@ -340,11 +339,11 @@ class Fleet:
             stated = model.stateful if model is not None else None
             facts["is_stateful"] = said["is_stateful"] if stated is None else stated
             if facts["is_stateful"]:
-                self._scheduler.set_stateful(name)
+                self.scheduler.set_stateful(name)
             seat.failed.pop(name, None)
             for note in said["notes"]:
                 log.info("slot %d: model %s: %s", number, name, note)
-        worker.core = self._scheduler.worker_comes(number, list(worker.loaded))
+        worker.core = self.scheduler.worker_comes(number, list(worker.loaded))
         self.workers[worker.core] = worker
         seat.slot.step(SlotState.READY, now)
         worker.phase = "ready"
@@ -357,7 +356,7 @@ class Fleet:
         if worker.core is None or len(worker.routes) >= self.config.pool.lanes:
             raise BadMessage("a lane of a worker that is not READY, or one too many")
         worker.routes.add(route)
-        self._scheduler.lane_comes(worker.core, route)
+        self.scheduler.lane_comes(worker.core, route)
 
     def kill(self, worker: Worker, reason: str, now: float, is_hung: bool = False) -> None:
         """Stacks if it hangs, then SIGKILL. What follows, follows from its exit."""
@@ -366,7 +365,7 @@ class Fleet:
         worker.killed_for = reason
         log.error("slot %d: worker %d is killed: %s", worker.seat.slot.number, worker.pid, reason)
         if worker.core is not None:
-            self._scheduler.close(worker.core)
+            self.scheduler.close(worker.core)
         worker.seat.slot.kill(now)
         if is_hung:
             with suppress(OSError):
@@ -391,7 +390,7 @@ class Fleet:
         held = bool(core and core.running)
         if core is not None:
             del self.workers[core]
-            self._scheduler.worker_died(core, reason, now)
+            self.scheduler.worker_died(core, reason, now)
         # After READY an exit status may be the model's own `exit()`, so it says nothing.
         is_restartable = core is not None or status not in FINAL
         if slot.is_wanted:

@@ -4,38 +4,32 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from typing import Any
 
 from pool.core.failures import Refused
 from pool.core.jobs import Counts, Model
-from pool.core.scheduler import Scheduler
 from pool.core.slots import SlotState
 from pool.log import Log
-from pool.serve.changes import Changes, Progress, Request
+from pool.serve.changes import Changes, Progress
 from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
-from pool.serve.worker import Seat, Worker
+from pool.serve.worker import Seat
 from pool.wire import RELEASE
 from pool.wire.signatures import signature_name
 
 LATELY_S = 60
 MOST_TRACES = 100
-Asked = tuple[bytes, int]
-"""Route and number of a question."""
 
 
 class Questions:
     def __init__(
-        self, endpoint: str, scheduler: Scheduler, fleet: Fleet, changes: Changes, clients: Set[Client], kept: Log
+        self, fleet: Fleet, changes: Changes, clients: Set[Client], kept: Log, stop: Callable[[], None]
     ) -> None:
-        self._endpoint, self._started = endpoint, time.monotonic()
-        self._scheduler, self._fleet, self._changes, self._clients, self._log = scheduler, fleet, changes, clients, kept
-        self._asked: dict[Asked, Request] = {}
-        """The changes that were asked for, by who waits for their end."""
-        self._traced: dict[Asked, tuple[Worker, int]] = {}
-        self._numbers = 0
+        self._fleet, self._scheduler, self._changes = fleet, fleet.scheduler, changes
+        self._clients, self._log, self._stop, self._started = clients, kept, stop, time.monotonic()
+        self._numbers = 0  # of traced runs
         self._counted: deque[tuple[float, dict[Model, Counts]]] = deque([(self._started, {})], maxlen=LATELY_S + 1)
 
     def count(self, now: float) -> bool:
@@ -46,72 +40,73 @@ class Questions:
             self._counted.append((now, kept))
         return is_time
 
-    def answer(self, client: Client, asked: Asked, name: str, arguments: dict[str, Any], now: float) -> object:
-        """None: there is no answer yet, and the same is asked again on news. Raises `Refused`."""
+    def answers(self, client: Client, name: str, arguments: dict[str, Any]) -> Iterator[object]:
+        """None as long as there is no answer, and is to be asked for again on news; then the answer. Raises `Refused`.
+
+        A change goes on if nobody waits for it any more.
+        """
         if name in ("logs", "stop", "change", "placement") and not client.is_owner:
             raise Refused("NotAllowed", f"uid {client.uid} may submit jobs and ask, but {name} is for the pool's user")
         match name:
             case "change":
-                return self._change(asked, arguments)
+                request = self._changes.ask(str(arguments.get("what")), arguments)
+                while request.progress is not Progress.OVER:
+                    yield None
+                if request.error is not None:
+                    raise Refused(*request.error)
+                yield {"lines": request.lines}
             case "placement":
-                return self._placement(asked, str(arguments.get("name")), str(arguments.get("signature") or ""))
+                yield from self._placement(str(arguments.get("name")), str(arguments.get("signature") or ""))
             case "status":
-                return self._status(now)
+                yield self._status(time.monotonic())
             case "models":
-                return [self._described(model) for model in self._fleet.plan.models]
+                yield [self._described(model) for model in self._fleet.plan.models]
             case "model":
-                return self._loaded(str(arguments.get("name", "")))
+                while not (found := self._loaded(str(arguments.get("name", "")))):
+                    yield None
+                yield found
             case "is_ready":
-                return all(map(self._fleet.serving, self._fleet.plan.models)) and not self._fleet.plan.missing
+                yield all(map(self._fleet.serving, self._fleet.plan.models)) and not self._fleet.plan.missing
             case "ready":
-                plan = self._fleet.plan
-                names = [str(wanted)] if (wanted := arguments.get("name")) else [*plan.models, *plan.missing]
-                return all(self._loaded(each) for each in names) or None
+                asked, fleet = arguments.get("name"), self._fleet
+                while not all(
+                    map(self._loaded, [str(asked)] if asked else {**fleet.plan.models, **fleet.plan.missing})
+                ):
+                    yield None
+                yield True
             case "logs":
                 since = arguments.get("since")
                 lines = self._log.since(since if type(since) is int else 0)
-                return {"lines": lines, "next": lines[-1][0] if lines else since}
+                yield {"lines": lines, "next": lines[-1][0] if lines else since}
             case "stop":
-                return {}
+                self._stop()
+                yield {}
             case _:
                 raise Refused("InvalidInput", f"the pool does not know the question {name!r:.80}")
 
-    def _change(self, asked: Asked, arguments: dict[str, Any]) -> object:
-        """It goes on if nobody waits for it any more."""
-        waiting = {key: request for key, request in self._asked.items() if request.progress is not Progress.OVER}
-        request = self._asked.get(asked) or self._changes.ask(str(arguments.get("what")), arguments)
-        self._asked = waiting | {asked: request}
-        if request.progress is not Progress.OVER:
-            return None
-        del self._asked[asked]
-        if request.error is not None:
-            raise Refused(*request.error)
-        return {"lines": request.lines}
-
-    def _placement(self, asked: Asked, model: str, signature: str) -> object:
+    def _placement(self, model: str, signature: str) -> Iterator[object]:
         """What a worker says of a traced run."""
-        if asked not in self._traced:
-            name = self._fleet.served_as(model)
-            seats = [seat for seat in self._fleet.seats if seat.serves(name)]
-            if not seats or (worker := seats[0].worker) is None or len(worker.traces) >= MOST_TRACES:
-                raise Refused("Overloaded", f"no worker that serves {name} can trace a run now")
-            try:
-                signature = signature_name(signature, self._fleet.models[name]["signatures"])
-            except LookupError as error:
-                raise Refused("InvalidInput", str(error)) from None
-            self._numbers += 1
-            self._traced[asked] = worker, self._numbers
-            worker.traces[self._numbers] = None
-            self._fleet.tell(worker, {"trace": self._numbers, "model": name, "signature": signature})
-        worker, number = self._traced[asked]
-        if worker.seat.worker is worker and worker.traces[number] is None:
-            return None
-        del self._traced[asked]
-        said = worker.traces.pop(number) or {"error": "the worker ended while it traced a run"}
+        name = self._fleet.served_as(model)
+        seats = [seat for seat in self._fleet.seats if seat.serves(name)]
+        if not seats or (worker := seats[0].worker) is None or len(worker.traces) >= MOST_TRACES:
+            raise Refused("Overloaded", f"no worker that serves {name} can trace a run now")
+        try:
+            signature = signature_name(signature, self._fleet.models[name]["signatures"])
+        except LookupError as error:
+            raise Refused("InvalidInput", str(error)) from None
+        self._numbers = number = self._numbers + 1
+        worker.traces[number] = None
+        self._fleet.tell(worker, {"trace": number, "model": name, "signature": signature})
+        try:
+            while worker.seat.worker is worker and worker.traces[number] is None:
+                yield None
+            said = worker.traces[number] or {"error": "the worker ended while it traced a run"}
+        finally:
+            del worker.traces[number]
         if "error" in said:
             raise Refused("ModelFailed", str(said["error"]))
         about = {"slot": worker.seat.number, "device": worker.seat.device.label}
-        return about | {"models": worker.seat.models, "devices": said.get("devices")}
+        yield about | {"models": worker.seat.models, "devices": said.get("devices")}
 
     def _loaded(self, asked: str) -> object:
         described = self._described(self._fleet.served_as(asked))
@@ -131,7 +126,7 @@ class Questions:
             "pool": {
                 "pid": os.getpid(),
                 "release": RELEASE,
-                "endpoint": self._endpoint,
+                "endpoint": fleet.address,
                 "state": fleet.state,
                 "uptime_s": now - self._started,
             },

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, EpollSelector
@@ -63,6 +64,7 @@ MOST_UNREAD_BYTES, MOST_UNREAD_S = 64 << 20, 30.0
 MOST_WAITING, MOST_QUESTION_BYTES = 1000, 16 << 10
 RESERVE = 2048  # descriptors that nobody gets but libzmq, which ends the process where it finds none
 POLLIN = int(zmq.POLLIN)
+Question = tuple[bytes, int, str, Iterator[object], float]  # route, number, name, what answers it, and until when
 
 log = logging.getLogger("pool.serve")
 
@@ -71,20 +73,12 @@ class Service:
     """REQUIRES the lock of the endpoint, and the main thread: workers end with the thread that started them."""
 
     def __init__(
-        self,
-        plan: Plan,
-        source: Path | None,
-        path: Path,
-        state: Path,
-        kept: Log,
-        monitor: Monitor,
-        notifier: Notifier,
+        self, plan: Plan, source: Path | None, path: Path, state: Path, kept: Log, monitor: Monitor, notifier: Notifier
     ) -> None:
         """`source`: of the configuration; None: there is no file."""
         self.endpoint = f"ipc://{path}"
         self.is_stopping = False
-        self.sources = EpollSelector()
-        """What is read seldom, each with what is called then."""
+        self.sources = EpollSelector()  # what is read seldom, each with what is called then
         config = plan.facts.config
         self._notifier, self.monitor = notifier, monitor
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
@@ -98,14 +92,14 @@ class Service:
         self._peers: dict[bytes, Client | Worker] = {}  # by token, with which a route joins, and by route
         self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
-        self._waiting: list[tuple[Client, bytes, Body, float]] = []  # questions without an answer, and until when
+        self._waiting: list[Question] = []  # without an answer
         queue = config.queue
         policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, config.health.hung_after)
         self.scheduler = Scheduler(policy, self._fail, self._release)
         self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources, self._peers)
         disk = Disk()
         self.changes = Changes(self.fleet, source, disk, monitor, Footprints(state / NAME))
-        self._questions = Questions(self.endpoint, self.scheduler, self.fleet, self.changes, self._clients, kept)
+        self._questions = Questions(self.fleet, self.changes, self._clients, kept, self.stop)
         self._quarantine = state / "quarantine"
         self.sources.register(disk, EVENT_READ, disk.hear)
         self.sources.register(self._entrance, EVENT_READ, self._client_comes)
@@ -257,23 +251,24 @@ class Service:
 
     def _client_link(self, client: Client) -> None:
         """All that a client's link has now."""
+        descriptor = -1
         try:
-            while not client.is_gone:
-                said = client.link.receive()
-                match said:
-                    case None:
-                        self._client_gone(client)
-                    case {"arena": arena}, descriptor if 0 <= descriptor < self._most:
+            while (said := client.link.receive()) is not None:
+                message, descriptor = said
+                match message:
+                    case {"arena": int(arena)} if 0 <= descriptor < self._most:
                         client.lend(arena, descriptor)
-                    case {"drop": int(arena)}, -1:
+                    case {"drop": int(arena)} if descriptor < 0:
                         self._drop(client, arena)
-                    case (_, descriptor):
-                        if descriptor >= 0:
-                            os.close(descriptor)
+                    case _:
                         raise BadMessage("a message that no client sends")
+                descriptor = -1  # it is an arena's now
+            self._client_gone(client)
         except BlockingIOError:
             return
-        except (BadMessage, OSError, TypeError) as error:
+        except BadMessage as error:
+            if descriptor >= 0:
+                os.close(descriptor)
             self._cut_off(client, error, time.monotonic())
 
     def _drop(self, client: Client, arena: int) -> None:
@@ -310,7 +305,7 @@ class Service:
         if body.kind == CANCEL:
             self.scheduler.cancel(client.account, route, body.job)
         elif body.kind == Kind.ASK:
-            self._ask(client, route, body, now + body.seconds, now)
+            self._ask(client, route, body, now)
         elif body.kind == Kind.CLOSE:
             self.scheduler.channel_ends(client.account, route)
             client.routes.discard(route)
@@ -318,38 +313,40 @@ class Service:
         else:
             raise BadMessage(f"a body of kind {body.kind}")
 
-    def _ask(self, client: Client, route: bytes, body: Body, until: float, now: float) -> None:
+    def _ask(self, client: Client, route: bytes, body: Body, now: float) -> None:
         if len(body.whole) > MOST_QUESTION_BYTES:
             raise BadMessage("a question that is too long")
         match unpack(body.whole[HEAD.size :]):
             case [str() as name, dict() as arguments]:
-                pass
+                answers = self._questions.answers(client, name, arguments)
+                self._answer((route, body.job, name, answers, now + body.seconds), now)
             case _:
                 raise BadMessage("a question without name and arguments")
+
+    def _answer(self, question: Question, now: float) -> None:
+        route, number, name, answers, until = question
         try:
-            answer = self._questions.answer(client, (route, body.job), name, arguments, now)
+            answer = next(answers)
             if answer is None and now >= until:
                 raise Refused("DeadlineExceeded", f"{name}: the pool has not come so far yet")
             if answer is None and len(self._waiting) >= MOST_WAITING:
                 raise Refused("Overloaded", "too many ask for what is not there yet")
             if answer is None:
-                self._waiting.append((client, route, body, until))
+                self._waiting.append(question)
                 return
-            if name == "stop":
-                self.stop()
-            said = plain(Kind.REPLY, body.job, pack(answer))
+            said = plain(Kind.REPLY, number, pack(answer))
         except Refused as refused:
-            said = failure(body.job, refused.error, refused.text)
+            said = failure(number, refused.error, refused.text)
         except Exception as error:  # whoever looks must not end what he looks at
             log.exception("the question %r was not answered", name)
-            said = failure(body.job, "PoolError", f"{type(error).__name__}: {error}")
+            said = failure(number, "PoolError", f"{type(error).__name__}: {error}")
         self._outbox[route].append(said)
 
     def _ask_again(self, now: float) -> None:
         waiting, self._waiting = self._waiting, []
-        for client, route, body, until in waiting:
-            if route in self._peers:
-                self._ask(client, route, body, until, now)
+        for question in waiting:
+            if question[0] in self._peers:
+                self._answer(question, now)
 
     def _job(self, client: Client, route: bytes, body: Body, now: float) -> None:
         account = client.account
@@ -396,8 +393,7 @@ class Service:
                 known = facts["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
                 is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
-        planned = self.fleet.plan.slots.get(job.slot, {"models": ()})["models"]
-        if job.slot >= 0 and all(settings["name"] != model for settings in planned):
+        if job.slot >= 0 and model not in self.fleet.plan.names(job.slot):
             raise Refused("InvalidInput", f"slot {job.slot} is none of {model}'s, which `pool status` shows")
         call = self.scheduler.call(model, key, rows, is_joined, length, job.slot)
         client.account.keep(spec, call)

@@ -34,14 +34,11 @@ class Seat:
     device: Device
     told: Told
     worker: "Worker | None" = None
-    jobs: int = 0
-    """That its workers have answered."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """By model, why it could not be loaded here."""
+    jobs: int = 0  # that its workers have answered
+    failed: dict[str, str] = field(default_factory=dict)  # by model, why it could not be loaded here
     left_out: set[str] = field(default_factory=set)
     """Models that its workers are not told of any more, since they died of them."""
-    died_of: str = ""
-    """The model that its last worker was loading when it died."""
+    died_of: str = ""  # the model that its last worker was loading when it died
 
     @property
     def number(self) -> int:
@@ -123,7 +120,6 @@ class Worker:
         with suppress(OSError):
             if self.poll() is None:
                 os.killpg(self.pid, signal.SIGKILL)
-                self._popen.kill()
 
     def stacks(self) -> list[str]:
         """Of all threads, once a worker that was READY has got SIGUSR1."""

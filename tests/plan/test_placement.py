@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from pool.errors import InvalidConfig
 from pool.plan import placement
-from pool.plan.placement import ALL, DoesNotFit, Place, Want, place, place_most
+from pool.plan.placement import ALL, Place, Want, place, place_most
 
 GIB, SEEDS = 2**30, 600
 FRACTION = "per_process_gpu_memory_fraction"
@@ -54,7 +55,7 @@ def test_places(wants: list[Want], places: list[Place], there: Mapping[int, str]
 
 
 def test_a_refusal_is_a_table_of_what_needs_what_and_says_what_would_help() -> None:
-    with pytest.raises(DoesNotFit) as refusal:
+    with pytest.raises(InvalidConfig) as refusal:
         place([want("b", 5), want("c", 0, 0, replicas=ALL)], gpus(4), {})
     assert str(refusal.value).splitlines() == [
         "the models do not fit the devices: there is no room for b",
@@ -66,7 +67,7 @@ def test_a_refusal_is_a_table_of_what_needs_what_and_says_what_would_help() -> N
         f"what would help: {placement.REMEDY}",
     ]
     told = f"GPUOptions belong to the process: a and b demand {FRACTION} 0.3 and 0.5, so each needs a slot of its own"
-    with pytest.raises(DoesNotFit, match=f"\n{told}$"):
+    with pytest.raises(InvalidConfig, match=f"\n{told}$"):
         place([want("a", 1, **{FRACTION: 0.3}), want("b", 1, **{FRACTION: 0.5})], gpus(8), {})
 
 
@@ -159,7 +160,7 @@ def walk(module: Any, seed: int) -> str:
         plan, left_out = module.place_most(wants, places, there)
         try:
             assert module.place(wants, places, there) == plan
-        except module.DoesNotFit:
+        except module.InvalidConfig:
             check([each for each in wants if each.name not in left_out], places, plan, is_whole=False)
             assert not all(slots for _, slots, _ in choices) or not fits(choices, places)
             choices.sort(key=lambda choice: (-choice[0].weight, choice[0].name not in served, choice[0].nbytes))
