@@ -9,15 +9,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from pool.devices import Device
 
 ALL = -1
 LOOKS = 60_000  # at places, before a search is given up: a tenth of a second
 REMEDY = "a smaller device_memory where a model needs less, other devices, fewer replicas, or fewer models"
 
 Plan = dict[int, list[str]]  # the models of each slot
+Places = Mapping[int, "Device"]  # by slot; slots of one device share its memory, and 0 bytes are no bound
 There = Mapping[int, Collection[str]]
 
 
@@ -42,15 +46,7 @@ class Want:
         return ""
 
 
-@dataclass(frozen=True)
-class Place:
-    slot: int
-    label: str  # of the device: slots of one device share its memory
-    memory_bytes: int  # 0: unknown, without a bound
-    is_cpu: bool
-
-
-def place(wants: Sequence[Want], places: Sequence[Place], there: There) -> Plan:
+def place(wants: Sequence[Want], places: Places, there: There) -> Plan:
     """The models of every slot, in the order of `wants`. `there`: what each slot serves now.
 
     Raises `InvalidConfig` with a table of the models and one of the places where they do not fit.
@@ -63,7 +59,7 @@ def place(wants: Sequence[Want], places: Sequence[Place], there: There) -> Plan:
     raise InvalidConfig(_refusal(wants, places))
 
 
-def place_most(wants: Sequence[Want], places: Sequence[Place], there: There) -> tuple[Plan, dict[str, str]]:
+def place_most(wants: Sequence[Want], places: Places, there: There) -> tuple[Plan, dict[str, str]]:
     """As `place`, for a pool that has lost a device and must go on. Raises nothing.
 
     Where not all fit, one copy of each model has to be, and others come as they fit. Where that does not fit, models
@@ -72,7 +68,7 @@ def place_most(wants: Sequence[Want], places: Sequence[Place], there: There) -> 
     if whole := _found(wants, places, there):
         return whole.filled(wants), {}
     found, left_out = _Attempt([], places, there, is_still=False), {}
-    served = {name for each in places for name in there.get(each.slot, ())}
+    served = {name for slot in places for name in there.get(slot, ())}
     for want in sorted(wants, key=lambda want: (-want.weight, want.name not in served, want.nbytes)):
         one = replace(want, replicas=None if want.replicas is None else 1)
         if more := _found([*found.order, one], places, there):
@@ -87,12 +83,12 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 2**30:.1f} GiB" if nbytes else "–"
 
 
-def _found(wants: Sequence[Want], places: Sequence[Place], there: There) -> "_Attempt | None":
+def _found(wants: Sequence[Want], places: Places, there: There) -> "_Attempt | None":
     attempts = (_Attempt(wants, places, there, is_still) for is_still in (True, False))
     return next((attempt for attempt in attempts if attempt.search(0)), None)
 
 
-def _refusal(wants: Sequence[Want], places: Sequence[Place]) -> str:
+def _refusal(wants: Sequence[Want], places: Places) -> str:
     attempt = _Attempt(wants, places, {}, is_still=False)
     attempt.search(0)
     lines = [f"the models do not fit the devices: there is no room for {attempt.order[attempt.deepest].name}"]
@@ -101,7 +97,7 @@ def _refusal(wants: Sequence[Want], places: Sequence[Place]) -> str:
         copies, slots = attempt.needed[want.name], ", ".join(map(str, attempt.allowed[want.name])) or "none"
         lines.append(f"  {want.name:<24} {size(want.nbytes):>10}  {want.source:<13}  {copies:>6}  {slots}")
     lines.append(f"  {'DEVICE':<24} {'HAS':>10}  SLOT")
-    lines += [f"  {each.label:<24} {size(each.memory_bytes):>10}  {each.slot}" for each in places]
+    lines += [f"  {each.label:<24} {size(each.memory_bytes):>10}  {slot}" for slot, each in places.items()]
     told = f"what would help: {REMEDY}"
     if _found([replace(want, options={}) for want in wants], places, {}):
         conflict = next(filter(None, (one.conflict(other) for one, other in combinations(wants, 2))))
@@ -112,23 +108,23 @@ def _refusal(wants: Sequence[Want], places: Sequence[Place]) -> str:
 class _Attempt:
     """`is_still`: models keep their places, and only those that are nowhere are placed."""
 
-    def __init__(self, wants: Sequence[Want], places: Sequence[Place], there: There, is_still: bool) -> None:
+    def __init__(self, wants: Sequence[Want], places: Places, there: There, is_still: bool) -> None:
         self._places, self._there = places, there
-        self._on: dict[int, dict[str, Want]] = {each.slot: {} for each in places}
-        self._free: dict[str, float] = {each.label: each.memory_bytes or inf for each in places}
+        self._on: dict[int, dict[str, Want]] = {slot: {} for slot in places}
+        self._free: dict[str, float] = {each.label: each.memory_bytes or inf for each in places.values()}
         self._looks, self.deepest = LOOKS, 0
-        self.allowed: dict[str, dict[int, Place]] = {}
+        self.allowed: dict[str, list[int]] = {}
         self.needed: dict[str, int] = {}  # the copies that there have to be
-        self._choices: dict[str, list[Place]] = {}
-        gpus = {each.slot for each in places if not each.is_cpu}
+        self._choices: dict[str, list[int]] = {}
+        gpus = {slot for slot, each in places.items() if each.kind == "gpu"}
         for want in wants:
             slots = {*want.slots}
             slots = slots & gpus or slots if want.replicas is None else slots
-            allowed = self.allowed[want.name] = {each.slot: each for each in places if each.slot in slots}
+            allowed = self.allowed[want.name] = [slot for slot in places if slot in slots]
             copies = 1 if want.is_stateful or want.replicas is None else want.replicas
             copies = self.needed[want.name] = max(1, len(allowed)) if copies == ALL else copies
-            here = [each for slot, each in allowed.items() if want.name in there.get(slot, ())]
-            self._choices[want.name] = here if is_still and len(here) >= copies else [*allowed.values()]
+            here = [slot for slot in allowed if want.name in there.get(slot, ())]
+            self._choices[want.name] = here if is_still and len(here) >= copies else allowed
         has_choice = {want.name: len(self._choices[want.name]) > self.needed[want.name] for want in wants}
         self.order = sorted(wants, key=lambda want: (has_choice[want.name], -want.nbytes))
 
@@ -139,12 +135,12 @@ class _Attempt:
         self.deepest = max(self.deepest, number)
         want = self.order[number]
         for chosen in combinations(self._preferred(want), copies := self.needed[want.name]):
-            put = [each for each in chosen if self._put(want, each)]
+            put = [slot for slot in chosen if self._put(want, slot)]
             if len(put) == copies and self.search(number + 1):
                 return True
-            for each in put:
-                del self._on[each.slot][want.name]
-                self._free[each.label] += want.nbytes
+            for slot in put:
+                del self._on[slot][want.name]
+                self._free[self._places[slot].label] += want.nbytes
             self._looks -= len(self._places)
             if self._looks < 0:
                 break
@@ -153,34 +149,36 @@ class _Attempt:
     def filled(self, wants: Sequence[Want]) -> Plan:
         """With what is still needed, and further copies: they stay where no model has come, or come."""
         copies = Counter(name for on in self._on.values() for name in on)
-        order = sorted(self._places, key=lambda each: (not self._there.get(each.slot), -self._free[each.label]))
-        for is_further, each in product((False, True), order):
-            on, now = self._on[each.slot], self._there.get(each.slot, ())
+        places = self._places.items()
+        order = sorted(places, key=lambda place: (not self._there.get(place[0]), -self._free[place[1].label]))
+        for is_further, (slot, device) in product((False, True), order):
+            on, now = self._on[slot], self._there.get(slot, ())
             for want in sorted(wants, key=lambda want: (want.name not in now, copies[want.name] / want.weight)):
-                is_idle = (each.is_cpu or not on) and want.replicas is None and not want.is_stateful
+                is_idle = (device.kind == "cpu" or not on) and want.replicas is None and not want.is_stateful
                 if is_idle if is_further else copies[want.name] < self.needed[want.name]:
-                    copies[want.name] += each.slot in self.allowed[want.name] and self._put(want, each)
+                    copies[want.name] += slot in self.allowed[want.name] and self._put(want, slot)
         return {slot: [want.name for want in wants if want.name in on] for slot, on in self._on.items()}
 
-    def _preferred(self, want: Want) -> list[Place]:
+    def _preferred(self, want: Want) -> list[int]:
         """Those with room, of each device one first: where the model is, then where most is free."""
 
-        def preference(each: Place) -> tuple[object, ...]:
-            now, free = self._there.get(each.slot, ()), self._free[each.label] if want.nbytes else 0
-            return want.name not in now, each.is_cpu, -free, len(self._on[each.slot]), len(now), each.slot
+        def preference(slot: int) -> tuple[object, ...]:
+            now, device = self._there.get(slot, ()), self._places[slot]
+            free = self._free[device.label] if want.nbytes else 0
+            return want.name not in now, device.kind == "cpu", -free, len(self._on[slot]), len(now), slot
 
-        best = sorted((each for each in self._choices[want.name] if self._fits(want, each)), key=preference)
-        labels = [each.label for each in best]
-        turns = {each.slot: labels[:number].count(each.label) for number, each in enumerate(best)}
-        return sorted(best, key=lambda each: turns[each.slot])
+        best = sorted((slot for slot in self._choices[want.name] if self._fits(want, slot)), key=preference)
+        labels = [self._places[slot].label for slot in best]
+        turns = {slot: labels[:number].count(labels[number]) for number, slot in enumerate(best)}
+        return sorted(best, key=lambda slot: turns[slot])
 
-    def _fits(self, want: Want, where: Place) -> bool:
-        on = self._on[where.slot]
+    def _fits(self, want: Want, slot: int) -> bool:
+        on = self._on[slot]
         is_alone = not want.options or not any(map(want.conflict, on.values()))
-        return is_alone and want.name not in on and want.nbytes <= self._free[where.label]
+        return is_alone and want.name not in on and want.nbytes <= self._free[self._places[slot].label]
 
-    def _put(self, want: Want, where: Place) -> bool:
-        if has_room := self._fits(want, where):
-            self._on[where.slot][want.name] = want
-            self._free[where.label] -= want.nbytes
+    def _put(self, want: Want, slot: int) -> bool:
+        if has_room := self._fits(want, slot):
+            self._on[slot][want.name] = want
+            self._free[self._places[slot].label] -= want.nbytes
         return has_room

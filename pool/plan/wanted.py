@@ -10,7 +10,7 @@ from typing import Any
 from pool.config import Config
 from pool.config.sections import Model
 from pool.devices import Device, merged, named
-from pool.plan.placement import ALL, Place, Want, place, place_most
+from pool.plan.placement import ALL, Want, place, place_most
 from pool.plan.versions import Look, version_text
 
 POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "versions", "labels", "tensorflow"}
@@ -136,11 +136,7 @@ def _placed(
     models: Mapping[str, Model],
     there: Mapping[int, Collection[str]],
 ) -> tuple[dict[int, list[str]], dict[str, str]]:
-    places = [
-        Place(slot, device.label, device.memory_bytes, device.kind == "cpu")
-        for slot, device in enumerate(facts.devices)
-        if slot not in facts.away
-    ]
+    places = {slot: device for slot, device in enumerate(facts.devices) if slot not in facts.away}
     wants = []
     missing: dict[str, str] = {}
     for name, model in models.items():

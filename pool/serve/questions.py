@@ -67,11 +67,12 @@ class Questions:
                 yield found
             case "is_ready":
                 yield all(map(self._fleet.serving, self._fleet.plan.models)) and not self._fleet.plan.missing
+            case "ready" if wanted := arguments.get("name"):
+                while not self._loaded(str(wanted)):
+                    yield None
+                yield True
             case "ready":
-                asked, fleet = arguments.get("name"), self._fleet
-                while not all(
-                    map(self._loaded, [str(asked)] if asked else {**fleet.plan.models, **fleet.plan.missing})
-                ):
+                while not all(map(self._loaded, [*self._fleet.plan.models, *self._fleet.plan.missing])):
                     yield None
                 yield True
             case "logs":

@@ -37,6 +37,7 @@ from pool.wire.bodies import (
     BATCH,
     HEAD,
     JOINED,
+    LETTER_BYTES,
     PART,
     RESENT,
     RUNNING,
@@ -190,6 +191,8 @@ class Service:
                     raise BadMessage("a message of several frames")
                 elif isinstance(peer, Client):
                     for body in bodies(frame):
+                        if body.ends > LETTER_BYTES and body.whole is not frame:  # one message could stall the loop
+                            raise BadMessage("several bodies in a message that is longer than a letter")
                         if body.kind == JOB:
                             self._job(peer, route, body, now)
                         else:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zmq
 
-from pool.wire.bodies import HEAD, Kind, join
+from pool.wire.bodies import HEAD, Kind, join, pack
 from support.pools import RunningPool, StartPool, until
 from support.raw import RawClient, RawSocket, memory
 
@@ -46,6 +46,7 @@ HEADS = {
     "NaN seconds": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, float("nan"), 0.0),
     "a worker's word": HEAD.pack(Kind.DONE, 0, 0, 0, 0, 0, 1, 0.0, 0.0),
     "an unknown kind": HEAD.pack(99, 0, 0, 0, 0, 0, 1, 0.0, 0.0),
+    "a letter without end": HEAD.pack(Kind.CANCEL, 0, 0, 0, 0, 0, 1, 1.0, 0.0) * 2000,
     "a question that is none": HEAD.pack(Kind.ASK, 0, 0, 0, 0, 1, 1, 1.0, 0.0) + b"\xc1",
 }
 
@@ -55,6 +56,13 @@ def test_bytes_that_no_client_sends_cost_the_link(stub_pool: RunningPool, raw: R
     raw.send(*frames)
     assert is_cut_off(raw)
     assert serves(stub_pool)
+
+
+def test_traces_that_nobody_waits_for_are_forgotten(stub_pool: RunningPool, raw: RawClient) -> None:
+    data = pack(["placement", {"name": "double"}])
+    for number in range(120):
+        raw.send(HEAD.pack(Kind.ASK, 0, 0, 0, 0, len(data), number, 0.0, 0.0) + data)
+    assert raw.ends(120) == dict.fromkeys(range(120), "DeadlineExceeded")
 
 
 def test_a_number_that_is_in_use_costs_the_link(stub_pool: RunningPool, raw: RawClient) -> None:

@@ -11,19 +11,22 @@ from typing import Any
 
 import pytest
 
+from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.plan import placement
-from pool.plan.placement import ALL, Place, Want, place, place_most
+from pool.plan.placement import ALL, Want, place, place_most
+
+Places = Mapping[int, Device]  # by slot
 
 GIB, SEEDS = 2**30, 600
 FRACTION = "per_process_gpu_memory_fraction"
 
 
-def gpus(*gib: int, labels: str = "abcdefgh") -> list[Place]:
-    return [Place(slot, labels[slot], size * GIB, False) for slot, size in enumerate(gib)]
+def gpus(*gib: int, labels: str = "abcdefgh") -> Places:
+    return {slot: Device("gpu", label=labels[slot], memory_bytes=size * GIB) for slot, size in enumerate(gib)}
 
 
-CPUS = [Place(slot, f"cpu:{slot}", 0, True) for slot in range(2)]
+CPUS = {slot: Device("cpu", label=f"cpu:{slot}") for slot in range(2)}
 
 
 def want(name: str, gib: int, *slots: int, replicas: int | None = None, weight: float = 1.0, **options: Any) -> Want:
@@ -48,7 +51,7 @@ A, B = want("a", 6), want("b", 6)
         ([A, B], gpus(8, 8, 8), {2: "b"}, "a a b"),
     ],
 )
-def test_places(wants: list[Want], places: list[Place], there: Mapping[int, str], expected: str) -> None:
+def test_places(wants: list[Want], places: Places, there: Mapping[int, str], expected: str) -> None:
     plan = place(wants, places, there)
     assert " ".join("".join(names) or "-" for names in plan.values()) == expected
     assert place(wants, places, plan) == plan  # nothing moves without a reason
@@ -80,7 +83,7 @@ def test_after_a_loss_the_least_valuable_is_left_out() -> None:
 
 def test_200_models_on_200_slots() -> None:
     draw, slots = random.Random(1), tuple(range(200))
-    places = [Place(slot, f"gpu:{slot}", 8 * GIB, False) for slot in slots]
+    places = {slot: Device("gpu", label=f"gpu:{slot}", memory_bytes=8 * GIB) for slot in slots}
     wants = [want(f"m{n}", draw.randint(1, 7), *slots) for n in slots]
     began = time.process_time()
     plan = place(wants, places, {})
@@ -88,25 +91,27 @@ def test_200_models_on_200_slots() -> None:
     assert time.process_time() - began < 5  # 0.2 on a quiet machine
 
 
-def rules(each: Want, places: Sequence[Place]) -> tuple[list[int], int]:
+def rules(each: Want, places: Places) -> tuple[list[int], int]:
     """The slots that the model may be on, and how many of them it needs."""
-    allowed = [where for where in places if where.slot in each.slots]
+    allowed = [slot for slot in places if slot in each.slots]
     if each.replicas is None:
-        allowed = [where for where in allowed if not where.is_cpu] or allowed
+        allowed = [slot for slot in allowed if places[slot].kind == "gpu"] or allowed
     copies = len(allowed) if each.replicas == ALL else each.replicas
-    return [where.slot for where in allowed], 1 if each.is_stateful else copies or 1
+    return allowed, 1 if each.is_stateful else copies or 1
 
 
-def holds(plan: Mapping[int, Sequence[Want]], places: Sequence[Place]) -> bool:
+def holds(plan: Mapping[int, Sequence[Want]], places: Places) -> bool:
     """No device has too much, and no two options conflict."""
     used: dict[str, int] = defaultdict(int)
-    for where in places:
-        used[where.label] += sum(each.nbytes for each in plan[where.slot])
+    for slot, where in places.items():
+        used[where.label] += sum(each.nbytes for each in plan[slot])
     do_agree = all(len({each.options["x"] for each in on if each.options}) < 2 for on in plan.values())
-    return do_agree and all(used[where.label] <= where.memory_bytes or not where.memory_bytes for where in places)
+    return do_agree and all(
+        used[where.label] <= where.memory_bytes or not where.memory_bytes for where in places.values()
+    )
 
 
-def fits(choices: Sequence[tuple[Want, Sequence[int], int]], places: Sequence[Place]) -> bool:
+def fits(choices: Sequence[tuple[Want, Sequence[int], int]], places: Places) -> bool:
     """Whether there is any way to give each model so many of these slots."""
 
     def goes_on(number: int, plan: dict[int, list[Want]]) -> bool:
@@ -116,7 +121,7 @@ def fits(choices: Sequence[tuple[Want, Sequence[int], int]], places: Sequence[Pl
         ways = combinations(slots, copies)
         return any(goes_on(number + 1, {s: on + [each] * (s in way) for s, on in plan.items()}) for way in ways)
 
-    return goes_on(0, {where.slot: [] for where in places})
+    return goes_on(0, {slot: [] for slot in places})
 
 
 def models(draw: random.Random) -> list[Want]:
@@ -129,7 +134,7 @@ def models(draw: random.Random) -> list[Want]:
     return made
 
 
-def check(wants: Sequence[Want], places: Sequence[Place], plan: Mapping[int, Sequence[str]], is_whole: bool) -> None:
+def check(wants: Sequence[Want], places: Places, plan: Mapping[int, Sequence[str]], is_whole: bool) -> None:
     served = {slot: [each for each in wants if each.name in names] for slot, names in plan.items()}
     assert holds(served, places)
     assert plan == {slot: [each.name for each in on] for slot, on in served.items()}
@@ -140,10 +145,10 @@ def check(wants: Sequence[Want], places: Sequence[Place], plan: Mapping[int, Seq
         if each.replicas is not None or each.is_stateful:
             assert len(slots) == copies or (slots and not is_whole)
             continue
-        for where in [where for where in places if where.slot in {*allowed} - slots]:
-            is_idle = where.is_cpu or not served[where.slot]
-            assert not (is_idle and holds(served | {where.slot: [*served[where.slot], each]}, places))
-        shared = [where for where in places if where.slot in slots and not where.is_cpu and len(served[where.slot]) > 1]
+        for slot in {*allowed} - slots:
+            is_idle = places[slot].kind == "cpu" or not served[slot]
+            assert not (is_idle and holds(served | {slot: [*served[slot], each]}, places))
+        shared = [slot for slot in slots if places[slot].kind == "gpu" and len(served[slot]) > 1]
         assert len(shared) <= 1 <= len(slots)
 
 
@@ -152,10 +157,12 @@ def walk(module: Any, seed: int) -> str:
     draw, outcome, there = random.Random(seed), "", {}
     labels = draw.choice(("abef", "abef", "aaef", "aabb", "abcd", "aacd"))  # c and d are CPUs
     sizes = {each: draw.choice((0, 4, 6, 8, 8)) * GIB * (each not in "cd") for each in "abcdef"}
-    places = [Place(slot, each, sizes[each], each in "cd") for slot, each in enumerate(labels)][: draw.randint(1, 4)]
+    kinds = {each: "cpu" if each in "cd" else "gpu" for each in labels}
+    devices = [Device(kinds[each], label=each, memory_bytes=sizes[each]) for each in labels]
+    places = dict(enumerate(devices[: draw.randint(1, 4)]))
     wants = models(draw)
     for _ in range(3):
-        served = {name for where in places for name in there.get(where.slot, ())}
+        served = {name for slot in places for name in there.get(slot, ())}
         choices = [(each, *rules(each, places)) for each in wants]
         plan, left_out = module.place_most(wants, places, there)
         try:
@@ -179,7 +186,7 @@ def walk(module: Any, seed: int) -> str:
             outcome += "placed "
         there = plan
         wants = wants[1:] + [each for each in models(draw) if each.name not in {one.name for one in wants}]
-        places = places[draw.random() < 0.2 :] or places
+        places = dict([*places.items()][draw.random() < 0.2 :]) or places
     return outcome
 
 
@@ -191,15 +198,15 @@ def test_random_machines() -> None:
 @pytest.mark.parametrize(
     ("promise", "old", "new"),
     [
-        ("no device has more than its memory", " and want.nbytes <= self._free[where.label]", ""),
+        ("no device has more than its memory", " and want.nbytes <= self._free[self._places[slot].label]", ""),
         ("options that conflict are apart", "not want.options or", "True or"),
         ("a model is on slots that it allows", "slots = {*want.slots}", "slots = {*self._on}"),
         ("models stay", "here if is_still and", "here if False and"),
         ("a stateful model has one copy", " and not want.is_stateful", ""),
-        ("a further copy shares no GPU", "(each.is_cpu or not on)", "True"),
+        ("a further copy shares no GPU", '(device.kind == "cpu" or not on)', "True"),
         ("a CPU never stands in for a GPU", "slots & gpus or slots if", "slots if"),
         ("idle places are filled", "if is_idle if is_further else", "if not is_further and"),
-        ("what was tried is undone", "self._free[each.label] += want.nbytes", "pass"),
+        ("what was tried is undone", "self._free[self._places[slot].label] += want.nbytes", "pass"),
         ("every way is tried", "if self._looks < 0:", "if True:"),
         ("all copies are there", "len(put) == copies and ", ""),
         ("the least weight is left out", "(-want.weight,", "(want.weight,"),
