@@ -25,10 +25,8 @@ class Facts:
     config: Config
     devices: Sequence[Device]  # by slot
     looks: Mapping[str, Look] = field(default_factory=dict)  # by model, what its disk has
-    first: Mapping[str, str] = field(default_factory=dict)
-    """By path of a version, the digest of the files that were there first."""
-    broken: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By path and digest, why these files cannot be served."""
+    first: Mapping[str, str] = field(default_factory=dict)  # by path of a version, the first digest of its files
+    broken: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by path and digest, why not to serve them
     drained: frozenset[int] = frozenset()  # slots that get nothing, since somebody has asked for it
     lost: frozenset[int] = frozenset()  # slots whose GPU is lost, until somebody restarts them
     generations: Mapping[int, int] = field(default_factory=dict)  # how often somebody asked to restart a slot
@@ -47,8 +45,7 @@ class Plan:
     models: Mapping[str, Model] = field(default_factory=dict)
     """By the name that workers know: "digits", or "digits@3" where several versions are served."""
     aliases: Mapping[str, str] = field(default_factory=dict)  # by a name that clients may use, one of `models`
-    missing: Mapping[str, str] = field(default_factory=dict)
-    """By name, why a model that is configured is not served anywhere."""
+    missing: Mapping[str, str] = field(default_factory=dict)  # by name, why a configured model is served nowhere
 
     def names(self, slot: int) -> list[str]:
         """Of the models of a slot."""

@@ -55,8 +55,7 @@ class Progress(Enum):
 class Request:
     """Of a person, to change something. One at a time is read and run."""
 
-    what: str
-    """For people, such as "reload"."""
+    what: str  # for people, such as "reload"
     change: Callable[[Facts], Facts]  # called in a thread; may read disks. Raises `InvalidConfig`.
     progress: Progress = Progress.WAITING
     lines: list[str] = field(default_factory=list)  # what was done for it
@@ -109,8 +108,7 @@ class Changes:
         self._fleet, self._source, self._disk, self._monitor = fleet, source, disk, monitor
         self._footprints = footprints
         self._facts = fleet.plan.facts
-        self._settled: list[Mapping[str, Any]] = []
-        """What workers were told of what they served when all had come that was wanted."""
+        self._settled: list[Mapping[str, Any]] = []  # what was served when all had come that was wanted, as told
         self._rollout = Rollout()
         self.requests: deque[Request] = deque()  # those that are not over. The first one runs.
         self._verdict: tuple[float, Seat] | None = None  # when to say why a turn has failed, and its seat

@@ -58,14 +58,12 @@ class Fleet:
         self.scheduler, self.address, self._state = scheduler, address, state
         self._sources, self._peers, self.monitor = sources, peers, monitor
         self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
-        self._former: dict[int, set[int]] = {}
-        """By slot, pids of workers that have ended, until another one has found their memory free."""
+        self._former: dict[int, set[int]] = {}  # by slot, pids of ended workers whose memory may not be free yet
         self.plan = plan
         self.seats: list[Seat] = []
         self.turn: int | None = None  # the slot that is changed now: what it misses may come yet
         self.is_starting = True
-        self.models: dict[str, dict[str, Any]] = {}
-        """What is planned or still served, with what the worker that became READY last has said of each."""
+        self.models: dict[str, dict[str, Any]] = {}  # planned or still served; with what the last READY worker said
         self.workers: dict[CoreWorker, Worker] = {}  # those that are READY
         self.deaths: list[str] = []
         self.has_news = True  # a slot has come up or gone since somebody set this to False

@@ -36,8 +36,7 @@ class Seat:
     worker: "Worker | None" = None
     jobs: int = 0  # that its workers have answered
     failed: dict[str, str] = field(default_factory=dict)  # by model, why it could not be loaded here
-    left_out: set[str] = field(default_factory=set)
-    """Models that its workers are not told of any more, since they died of them."""
+    left_out: set[str] = field(default_factory=set)  # models that workers died of, and are told of no more
     died_of: str = ""  # the model that its last worker was loading when it died
 
     @property
