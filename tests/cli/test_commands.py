@@ -24,17 +24,17 @@ STATUS: dict[str, Any] = json.loads(
     "pool": {"pid": 4321, "release": "0.2.0", "endpoint": "ipc:///x/pool.sock", "state": "DEGRADED", "uptime_s": 300},
     "slots": [
         {"slot": 0, "device": "gpu:0 (GPU-12345678…)", "pid": 4400, "state": "READY", "for_s": 240, "failed": {},
-         "models": ["digits", "guesslang"], "gpus": [], "versions": {}, "why": "",
-         "doing": "runs 4 of digits for 0.1 s"},
+         "models": ["digits", "guesslang"], "doing": "runs 4 of digits for 0.1 s", "why": "", "gpus": [],
+         "versions": {"digits": ["2"]}},
         {"slot": 1, "device": "gpu:1 (GPU-87654321…)", "pid": null, "state": "FATAL", "for_s": 9, "doing": "",
-         "models": [], "gpus": [], "versions": {}, "failed": {"broken": "no such file \\u001b[31m"},
-         "why": "6 deaths, the last one by SIGKILL"}],
+         "models": [], "failed": {"broken": "no such file \\u001b[31m"}, "why": "6 deaths, the last one by SIGKILL",
+         "gpus": [], "versions": {}}],
     "models": [
         {"name": "digits", "state": "READY", "waiting": 12, "running": 4, "done": 1234567, "failed": 2,
-         "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4,
-         "p50_s": 0.0008, "p99_s": 1.5}],
+         "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4, "p50_s": 0.0008,
+         "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
-    "missing": {}, "changes": [], "clients": 1, "deaths": ["slot 1: SIGKILL"]
+    "clients": 1, "deaths": ["slot 1: SIGKILL"], "missing": {}, "changes": []
     }"""
 )
 MODEL: dict[str, Any] = json.loads(
