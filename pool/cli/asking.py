@@ -8,7 +8,7 @@ import time
 import click
 
 import pool
-from pool.cli.screen import as_json, echo_json, endpoint_option
+from pool.cli.screen import as_json, echo_json, endpoint_option, with_client
 from pool.errors import PoolError, PoolUnreachable
 
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
@@ -21,15 +21,15 @@ LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return only this output; may be repeated.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Default: the pool's.")
 @as_json
-@endpoint_option
+@with_client
 def submit(
+    client: "pool.Client",
     model: str,
     inputs: tuple[str, ...],
     signature: str | None,
     outputs: tuple[str, ...],
     timeout: float | None,
     as_json: bool,
-    endpoint: str | None,
 ) -> None:
     """Run MODEL once and print its outputs.
 
@@ -46,28 +46,27 @@ def submit(
     \b
     pool submit digits --input pixels=@seven.json
     """
-    with pool.Client(endpoint) as client:
-        from pool.cli.values import as_json_values, as_text, read_inputs, signature_of
+    from pool.cli.values import as_json_values, as_text, read_inputs, signature_of
 
-        name, known = signature_of(client, model, signature)
-        values = read_inputs(inputs, known.inputs, sys.stdin.buffer)
-        result = client.run(model, values, signature=name, outputs=outputs or None, timeout=timeout)
-        if as_json:
-            echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})
-        else:
-            click.echo("\n".join(as_text(name, array) for name, array in result.items()))
+    name, known = signature_of(client, model, signature)
+    values = read_inputs(inputs, known.inputs, sys.stdin.buffer)
+    result = client.run(model, values, signature=name, outputs=outputs or None, timeout=timeout)
+    if as_json:
+        echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})
+    else:
+        click.echo("\n".join(as_text(name, array) for name, array in result.items()))
 
 
 @click.command()
-@endpoint_option
-def stop(endpoint: str | None) -> None:
+@with_client
+def stop(client: "pool.Client") -> None:
     """Stop the pool, and wait until it has ended.
 
     Running jobs finish first, for [pool] drain_timeout at most. Jobs that wait go back to their clients.
     """
-    with pool.Client(endpoint) as client:
-        process = os.pidfd_open(client.status()["pool"]["pid"])
-        client.stop()
+    process = os.pidfd_open(client.status()["pool"]["pid"])
+    client.stop()
+    client.close()
     select.select([process], [], [])
 
 
@@ -91,14 +90,13 @@ def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
 
 
 @click.command()
-@endpoint_option
-def health(endpoint: str | None) -> None:
+@with_client
+def health(client: "pool.Client") -> None:
     """Say in one line whether the pool serves. Exit status 0 only if each model is READY in a slot."""
-    with pool.Client(endpoint) as client:
-        line = readiness(client)
-        if not client.is_ready():
-            raise PoolError(f"not ready: {line}")
-        click.echo(line)
+    line = readiness(client)
+    if not client.is_ready():
+        raise PoolError(f"not ready: {line}")
+    click.echo(line)
 
 
 def readiness(client: "pool.Client") -> str:
@@ -111,16 +109,11 @@ def readiness(client: "pool.Client") -> str:
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with each new line, until Ctrl-C.")
-@endpoint_option
-def logs(follow: bool, endpoint: str | None) -> None:
+@with_client
+def logs(client: "pool.Client", follow: bool) -> None:
     """Print the pool's log: the last thousand lines of it are kept."""
-    with pool.Client(endpoint) as client:
-        since = 0
-        while True:
-            answer = client.logs(since)
-            since = answer["next"]
-            click.echo("".join(f"{text}\n" for _, text in answer["lines"]), nl=False)
-            if not answer["lines"]:
-                if not follow:
-                    return
-                time.sleep(LOOKED_AT_S)
+    since = 0
+    while (answer := client.logs(since))["lines"] or follow:
+        click.echo("".join(f"{text}\n" for _, text in answer["lines"]), nl=False)
+        time.sleep(0 if answer["lines"] else LOOKED_AT_S)
+        since = answer["next"]

@@ -67,37 +67,28 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     with closing(Monitor()) as monitor:
         plan = planned_at_start(settings, monitor)
     endpoint = settings.pool.endpoint or own(os.environ, os.getuid())
-    models = []
+    models, rows, needs = [], [], {}
     for name, model in plan.models.items():
         told = plan.settings(name)
-        nbytes, source = plan.facts.needs[model.name, told["path"]]
+        needs[name], source = plan.facts.needs[told["path"]]
         slots = [slot for slot in plan.slots if name in plan.names(slot)]
         about = {"name": name, "path": told["path"], "version": told["version"], "slots": slots}
-        models.append({**about, "replicas": model.replicas, "nbytes": nbytes, "source": source})
-    needs = {each["name"]: each["nbytes"] for each in models}
-    seats = []
+        models.append({**about, "replicas": model.replicas, "nbytes": needs[name], "source": source})
+        rows.append((name, size(needs[name]), source, ", ".join(map(str, slots)), told["path"]))
+    seats, places = [], []
     for slot, device in enumerate(plan.facts.devices):
         names = plan.names(slot)
         planned = sum(needs[name] for name in names) if device.memory_bytes else 0
         seats.append({"slot": slot, **asdict(device), "models": names, "planned_bytes": planned})
+        sizes = (size(device.memory_bytes), size(planned))
+        places.append((slot, device.label, device.name, *sizes, ", ".join(names) or "–"))
+    missing = [*plan.missing.values()]
     if as_json:
-        missing = [*plan.missing.values()]
         echo_json({"config": path, "endpoint": endpoint, "slots": seats, "models": models, "missing": missing})
     else:
         click.echo(f"configuration: {path or 'none'}\nendpoint: {endpoint}\n")
-        shown = [
-            (
-                *(each["slot"], each["label"], each["name"], size(each["memory_bytes"]), size(each["planned_bytes"])),
-                ", ".join(each["models"]) or "–",
-            )
-            for each in seats
-        ]
-        console().print(table((">SLOT", "DEVICE", "NAME", ">MEMORY", ">PLANNED", "MODELS"), shown), "")
-        rows = [
-            (each["name"], size(each["nbytes"]), each["source"], ", ".join(map(str, each["slots"])), each["path"])
-            for each in models
-        ]
-        console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows), *plan.missing.values(), sep="\n")
+        console().print(table((">SLOT", "DEVICE", "NAME", ">MEMORY", ">PLANNED", "MODELS"), places), "")
+        console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows), *missing, sep="\n")
     if find_spec("tensorflow") is None:
         raise PoolError("TensorFlow is not installed here; pip install 'tf-worker-pool[worker]'")
 

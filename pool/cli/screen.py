@@ -1,7 +1,8 @@
 """What the commands have in common: their options, and what a person reads. A pipe gets neither colours nor cuts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+import pool
 from pool.log import printable
 
 endpoint_option = click.option(
@@ -21,6 +23,18 @@ config_option = click.option(
     help="Default: config.toml in this folder, if there is one; else the demo model.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command, as its first argument, a client of the pool that --endpoint names."""
+
+    @endpoint_option
+    @wraps(command)
+    def run(endpoint: str | None, **given: Any) -> Any:
+        with pool.Client(endpoint) as client:
+            return command(client, **given)
+
+    return run
 
 
 def echo_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 import pool
-from pool.cli.screen import as_json, console, echo_json, endpoint_option, span, table
+from pool.cli.screen import as_json, console, echo_json, span, table, with_client
 from pool.log import printable
 from pool.wire.signatures import Signature
 
@@ -24,8 +24,8 @@ Record = Mapping[str, Any]
 @click.command()
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @as_json
-@endpoint_option
-def status(watch: bool, as_json: bool, endpoint: str | None) -> None:
+@with_client
+def status(client: "pool.Client", watch: bool, as_json: bool) -> None:
     """Show each slot (device, process, state, models) and the load of each model.
 
     RATE (jobs a second), P50 and P99 (run times) are of the last minute.
@@ -33,7 +33,7 @@ def status(watch: bool, as_json: bool, endpoint: str | None) -> None:
     on = console()
     is_live = watch and not as_json and on.is_terminal
     live = Live(console=on, screen=True, auto_refresh=False) if is_live else nullcontext()
-    with pool.Client(endpoint) as client, live as screen:
+    with live as screen:
         while True:
             record = client.status()
             if as_json:
@@ -120,11 +120,10 @@ def troubles(record: Record) -> Iterator[str]:
 
 @click.command()
 @as_json
-@endpoint_option
-def models(as_json: bool, endpoint: str | None) -> None:
+@with_client
+def models(client: "pool.Client", as_json: bool) -> None:
     """Show each model with its signatures, and what these take and give."""
-    with pool.Client(endpoint) as client:
-        records = client.models()
+    records = client.models()
     if as_json:
         echo_json(records)
         return
@@ -148,18 +147,18 @@ def models(as_json: bool, endpoint: str | None) -> None:
 @click.argument("model")
 @click.option("--signature", metavar="NAME", default="", help="Default: serving_default, or the only one.")
 @as_json
-@endpoint_option
-def placement(model: str, signature: str, as_json: bool, endpoint: str | None) -> None:
+@with_client
+def placement(client: "pool.Client", model: str, signature: str, as_json: bool) -> None:
     """Show on which devices of a worker the operations of MODEL run: it runs once on zeros, and is traced."""
-    with pool.Client(endpoint) as client:
-        record = client.placement(model, signature)
+    record = client.placement(model, signature)
     if as_json:
         echo_json(record)
         return
-    rows = [(each["device"], each["ops"], span(each["seconds"]), each["names"]) for each in record["devices"]]
     click.echo(printable(f"{model} in slot {record['slot']} on {record['device']}"))
-    shown = [(device, ops, time, ", ".join(slowest[:5])) for device, ops, time, slowest in rows]
-    console().print(table(("DEVICE", ">OPS", ">TIME", "SLOWEST"), shown))
+    rows = [
+        (each["device"], each["ops"], span(each["seconds"]), ", ".join(each["names"][:5])) for each in record["devices"]
+    ]
+    console().print(table(("DEVICE", ">OPS", ">TIME", "SLOWEST"), rows))
 
 
 def note(signature: Signature, name: str) -> str:

@@ -14,6 +14,7 @@ from pool.client.inputs import Planner
 from pool.endpoint import ipc_path, sought
 from pool.errors import Incompatible, PoolUnreachable
 from pool.wire import RELEASE, WIRE
+from pool.wire.bodies import join
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 
@@ -24,7 +25,8 @@ CONNECT_S = 5.0  # for a pool that takes the link and says nothing
 class Connection:
     """The link to a pool, one for all channels of a client. Thread-safe once the pool has greeted."""
 
-    token: bytes
+    join: bytes
+    """What a channel says first."""
     timeout_s: float
 
     def __init__(self, endpoint: str) -> None:
@@ -59,7 +61,7 @@ class Connection:
                 versions = f"the pool at {self.endpoint} is release {release}, this client {RELEASE}"
                 raise Incompatible(f"{versions}: install the same release for both, and restart the pool")
             case {"token": bytes(token), "timeout_s": float() | int() as timeout_s}, _:
-                self.token, self.timeout_s = token, float(timeout_s)
+                self.join, self.timeout_s = join(token), float(timeout_s)
             case _:
                 raise Incompatible(f"what listens at {self.endpoint} says nothing that release {RELEASE} knows")
 

@@ -70,12 +70,10 @@ class Driver(Generic[F]):
 
     def submit(self, plan: Plan, arrays: list[Array], timeout_s: float, priority: int = 0, flags: int = 0) -> F:
         """A future of the `Result`. Raises `InvalidInput`, `Overloaded`, and `PoolUnreachable` if it is over."""
-        began = time.monotonic()
         with self._lock:
             if (unsent := self._outbox_bytes + self._unsent_bytes) > MOST_UNSENT_BYTES:
                 raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
-            number = next(self._numbers)
-            return self._put(job(self.channel, number, plan, arrays, began, timeout_s, priority, flags))
+            return self._put(job(self.channel, next(self._numbers), plan, arrays, timeout_s, priority, flags))
 
     def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
         """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes."""

@@ -114,25 +114,18 @@ class Planner:
         else:
             raise Unknown(model)
         arrays = {name: arrays[name] for name in sorted(arrays)}
-        plan = self._plan(request, signature or "", outputs, arrays, info)
+        plan = self._plan(request._replace(signature=signature or "", outputs=outputs), arrays, info)
         if key is not None and all(arrays[name] is inputs[name] for name in arrays):
             self._plans[key] = plan
         return plan, [*arrays.values()]
 
     def session(self, request: Request, arrays: dict[str, Array]) -> tuple[Plan, list[Array]]:
         """For a `Session.run`: names of the model's graph, and arrays in the order of their names."""
-        return self._plan(request, None, request.outputs, arrays, None), [*arrays.values()]
+        return self._plan(request, arrays, None), [*arrays.values()]
 
-    def _plan(
-        self,
-        request: Request,
-        signature: str | None,
-        outputs: Sequence[str] | None,
-        arrays: dict[str, Array],
-        info: Signature | None,
-    ) -> Plan:
+    def _plan(self, request: Request, arrays: dict[str, Array], info: Signature | None) -> Plan:
         try:
-            spec = job_spec(request.model, signature, outputs, describe(arrays), request.slot)
+            spec = job_spec(request.model, request.signature, request.outputs, describe(arrays), request.slot)
             if (plan := self._plans.get(spec)) is not None:
                 return plan
             job = parse_job(spec)

@@ -73,12 +73,11 @@ def combined(parts: list[Result], rows: list[int], reduce: str | None) -> Result
 
 
 def added(arrays: list[Array], weights: list[int]) -> Array:
-    """Their sum, or with weights their mean, by a fixed tree of pairs: bits do not depend on who answered first."""
+    """Their sum in order, or with weights their mean."""
     dtype = arrays[0].dtype
     is_half = dtype.itemsize < 4 and "float" in DTYPE_NAMES[dtype]
     terms = [array.astype(np.float32) for array in arrays] if is_half else arrays
     if weights:
         terms = [term * weight for term, weight in zip(terms, weights, strict=True)]
-    while len(terms) > 1:
-        terms = [folded(np.add, terms[at : at + 2]) for at in range(0, len(terms), 2)]
-    return np.asarray(terms[0] / sum(weights) if weights else terms[0]).astype(dtype)
+    total = folded(np.add, terms)
+    return np.asarray(total / sum(weights) if weights else total).astype(dtype)

@@ -18,12 +18,12 @@ DEMO = {"name": "digits", "path": str(Path(__file__).parents[2] / "workers" / "d
 STUB = "stub:"  # a model of the tests' backend, which has no files
 
 
-def quantity(units: Mapping[str, float], most: float, such: str) -> BeforeValidator:
+def quantity(units: Mapping[str, float], most: float, example: str) -> BeforeValidator:
     def read(value: Any) -> Any:
         match = re.fullmatch(r"(\d{1,15}) ?([A-Za-z]+)", value, re.ASCII) if isinstance(value, str) else None
         amount = int(match[1]) * units.get(match[2], 0) if match else 0
         if not 0 < amount <= most:
-            raise ValueError(f"{value!r:.80} does not fit; write a whole number with its unit, such as {such}")
+            raise ValueError(f"{value!r:.80} does not fit; write a whole number with its unit, such as {example}")
         return amount
 
     return BeforeValidator(read)
@@ -58,31 +58,16 @@ def _existing(path: str) -> str:
     return path
 
 
-def _devices(value: Any, read: Any) -> Any:
-    try:
-        return read([value] if isinstance(value, str) else value)
-    except ValidationError:
-        right = '[0, 1], ["GPU-uuid"], ["cpu", "cpu"], or with a group [[0, 1], 2]'
-        raise ValueError(f"{value!r:.80} does not fit; write a list of devices: {right}") from None
+def such(right: str) -> WrapValidator:
+    """Says what would be right, in the place of pydantic's own words."""
 
+    def read(value: Any, inner: Any) -> Any:
+        try:
+            return inner(value)
+        except ValidationError:
+            raise ValueError(f"{value!r:.80} does not fit; write {right}") from None
 
-def _replicas(value: Any) -> Any:
-    if value != "all" and (type(value) is not int or not 1 <= value <= 1024):
-        raise ValueError(f'{value!r:.80} does not fit; write "auto", "all" or a number from 1 to 1024')
-    return value
-
-
-def _device(value: Any, read: Any) -> Any:
-    try:
-        return read(value)
-    except ValidationError:
-        raise ValueError(f'{value!r:.80} does not fit; write 0, "GPU-uuid", "cpu", or a group such as [0, 1]') from None
-
-
-def _layer_device(value: str) -> str:
-    if not re.fullmatch(r"/(cpu|gpu):(0|[1-9]\d{0,3})", value, re.ASCII):
-        raise ValueError(f"{value!r:.80} does not fit; write a device as the worker sees it, such as '/gpu:1'")
-    return value
+    return WrapValidator(read)
 
 
 Text = Annotated[str, AfterValidator(_text)]
@@ -96,11 +81,21 @@ SIZES = {"MB": 10**6, "GB": 10**9, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 Size = Annotated[int, quantity(SIZES, 2**62, '"512MiB" or "2GiB"')]
 Entry = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(cpu|(GPU|MIG)-[A-Za-z0-9/-]+)$")]
 Group = Annotated[list[Entry], Field(min_length=1)]
-Devices = Annotated[list[Entry | Group], Field(min_length=1), WrapValidator(_devices)]
-LayerDevice = Annotated[str, AfterValidator(_layer_device)]
+Devices = Annotated[
+    list[Entry | Group],
+    Field(min_length=1),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    such('a list of devices: [0, 1], ["GPU-uuid"], ["cpu", "cpu"], or with a group [[0, 1], 2]'),
+]
+AnyDevice = Annotated[Entry | Group, such('0, "GPU-uuid", "cpu", or a group such as [0, 1]')]
+LayerDevice = Annotated[
+    str, Field(pattern=r"^/(cpu|gpu):(0|[1-9][0-9]{0,3})$"), such("a device as the worker sees it, such as '/gpu:1'")
+]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
-Replicas = Annotated[int | Literal["all"], BeforeValidator(_replicas)]
+Replicas = Annotated[
+    Annotated[int, Field(ge=1, le=1024)] | Literal["all"], such('"auto", "all" or a number from 1 to 1024')
+]
 Fraction = Annotated[float, Field(ge=0.01, le=1.0)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=0, le=1024)]
@@ -148,9 +143,7 @@ class Pool(Section):
 
 
 class Device(Section):
-    device: Annotated[Entry | Group, WrapValidator(_device)] = key(
-        ..., "One of [pool] devices, written as there: its slots have what follows."
-    )
+    device: AnyDevice = key(..., "One of [pool] devices, written as there: its slots have what follows.")
     memory: Size | None = key("all", 'How much of its memory the pool may plan with, such as "20GiB".')
     tensorflow: Options = key({}, "Options of [tensorflow] for this device alone, such as { allow_growth = false }.")
 
