@@ -4,11 +4,12 @@ import os
 import select
 import sys
 import time
+from typing import Any
 
 import click
 
 import pool
-from pool.cli.screen import as_json, echo_json, endpoint_option, with_client
+from pool.cli.screen import Texts, as_json, echo_json, endpoint_option, with_client
 from pool.errors import PoolError, PoolUnreachable
 
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
@@ -23,13 +24,7 @@ LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of its log
 @as_json
 @with_client
 def submit(
-    client: "pool.Client",
-    model: str,
-    inputs: tuple[str, ...],
-    signature: str | None,
-    outputs: tuple[str, ...],
-    timeout: float | None,
-    as_json: bool,
+    client: "pool.Client", model: str, inputs: Texts, signature: str | None, as_json: bool, outputs: Texts, **more: Any
 ) -> None:
     """Run MODEL once and print its outputs.
 
@@ -50,7 +45,7 @@ def submit(
 
     name, known = signature_of(client, model, signature)
     values = read_inputs(inputs, known.inputs, sys.stdin.buffer)
-    result = client.run(model, values, signature=name, outputs=outputs or None, timeout=timeout)
+    result = client.run(model, values, signature=name, outputs=outputs or None, **more)
     if as_json:
         echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})
     else:

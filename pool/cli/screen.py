@@ -22,6 +22,7 @@ config_option = click.option(
     metavar="FILE",
     help="Default: config.toml in this folder, if there is one; else the demo model.",
 )
+Texts = tuple[str, ...]
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pool.config.sections import SECTIONS, Config, Model
+from pool.config.sections import SECTIONS, Config
 from pool.errors import InvalidConfig
 
 __all__ = ["Config", "explain", "load", "with_model", "without_model"]
@@ -39,23 +39,22 @@ def load(path: Path | None) -> Config:
     try:
         return Config.model_validate(data, context={"base": path.absolute().parent if path else "/", "names": []})
     except ValidationError as error:
-        mistakes = [(each["loc"], _mistake(each)) for each in error.errors(include_url=False)]
-    lines = _lines(text)
-    told = []
-    for key, what in mistakes:
-        name = "".join(f"[{part}]" if isinstance(part, int) else f".{ascii(part)[1:-1]}" for part in key)
-        line = max(lines.get(key[:length], 0) for length in range(len(key) + 1))  # of it, or of the table around it
-        told.append((line, f"{path}:{line}: {name[1:]}: {what}"))
-    raise InvalidConfig("\n".join(text for _, text in sorted(told)))
+        lines, told = _lines(text), []
+        for each in error.errors(include_url=False):
+            key = each["loc"]
+            name = "".join(f"[{part}]" if isinstance(part, int) else f".{ascii(part)[1:-1]}" for part in key)
+            line = max(lines.get(key[:length], 0) for length in range(len(key) + 1))  # of it, or of the table around it
+            told.append((line, f"{path}:{line}: {name[1:]}: {_mistake(each)}"))
+        raise InvalidConfig("\n".join(text for _, text in sorted(told))) from None
 
 
 def with_model(config: Config, settings: Mapping[str, Any]) -> Config:
     """With one more [[model]], or in the place of the one of its name. Raises `InvalidConfig`."""
     try:
-        model = Model.model_validate(settings, context={"base": "/", "names": []})
+        (model,) = Config.model_validate({"model": [settings]}, context={"base": "/", "names": []}).model
     except ValidationError as error:
-        mistakes = [(each["loc"], _mistake({**each, "loc": ("model", *each["loc"])})) for each in error.errors()]
-        raise InvalidConfig("; ".join(f"{'.'.join(map(str, loc))}: {what}" for loc, what in mistakes)) from None
+        told = [f"{'.'.join(map(str, each['loc'][2:]))}: {_mistake(each)}" for each in error.errors()]
+        raise InvalidConfig("; ".join(told)) from None
     models = {each.name: each for each in config.model} | {model.name: model}
     return config.model_copy(update={"model": [*models.values()]})
 
