@@ -43,9 +43,8 @@ def submit(
     """
     from pool.cli.values import as_json_values, as_text, read_inputs, signature_of
 
-    name, known = signature_of(client, model, signature)
-    values = read_inputs(inputs, known.inputs, sys.stdin.buffer)
-    result = client.run(model, values, signature=name, outputs=outputs or None, **more)
+    values = read_inputs(inputs, signature_of(client, model, signature).inputs, sys.stdin.buffer)
+    result = client.run(model, values, signature=signature, outputs=outputs or None, **more)
     if as_json:
         echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})
     else:

@@ -40,13 +40,13 @@ def bench(
     from pool.cli.values import made_up, read_inputs, signature_of
 
     with pool.Client(endpoint) as client:
-        name, known = signature_of(client, model, signature)
+        known = signature_of(client, model, signature)
         values = read_inputs(inputs, known.inputs, sys.stdin.buffer) if inputs else made_up(known, rows)
-        client.run(model, values, signature=name)  # raises what is wrong with them
+        client.run(model, values, signature=signature)  # raises what is wrong with them
 
     async def measured() -> tuple[list[float], Counter[str], float]:
         async with pool.AsyncClient(endpoint) as client:
-            submit = partial(client.submit, model, values, signature=name)
+            submit = partial(client.submit, model, values, signature=signature)
             await drive(submit, **load | {"seconds": WARM_UP_S})
             return await drive(submit, **load)
 

@@ -17,19 +17,16 @@ import click
 import numpy as np
 
 from pool import Client
+from pool.client.inputs import Request, chosen
 from pool.log import printable
-from pool.wire.signatures import Signature, TensorInfo, choice, signature_name
+from pool.wire.signatures import Signature, TensorInfo, choice
 from pool.wire.tensors import DTYPES
 
 
-def signature_of(client: Client, model: str, asked: str | None) -> tuple[str, Signature]:
-    """The signature that is meant, once the model is loaded. Raises `click.UsageError`."""
-    record = client.model(model)
-    try:
-        name = signature_name(asked or "", record["signatures"])
-    except LookupError as error:
-        raise click.UsageError(f"{model}: {error}") from None
-    return name, Signature.from_record(record["signatures"][name])
+def signature_of(client: Client, model: str, asked: str | None) -> Signature:
+    """The one that is meant, once the model is loaded. Raises `InvalidInput`."""
+    records = client.model(model)["signatures"]
+    return chosen(Request(model, asked), {name: Signature.from_record(each) for name, each in records.items()})
 
 
 def made_up(signature: Signature, rows: int) -> dict[str, Any]:

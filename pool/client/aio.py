@@ -99,8 +99,8 @@ class AsyncClient(Questions):
 
     async def _known(self, request: Request) -> Signatures:
         planner, timeout_s = self._connector.planner, request.timeout_s(self._connector.timeout_s)
-        known = planner.known.get(request.model)
-        return known or planner.learn(request.model, await self.model(request.model, timeout_s))
+        model = request.model
+        return planner.known.get(model) or planner.learn(model, await self.model(model, timeout_s))
 
     async def _connected(self) -> "LoopDriver":
         loop = asyncio.get_running_loop()

@@ -31,8 +31,7 @@ OF_ROWS = (InvalidInput, ModelFailed, Quarantined, Stale)  # errors that one row
 class Piece(NamedTuple):
     inputs: Mapping[str, Array]
     rows: int
-    weight: int = 1
-    """Of `in_flight`."""
+    weight: int = 1  # of `in_flight`
 
 
 class Work:

@@ -25,8 +25,7 @@ CONNECT_S = 5.0  # for a pool that takes the link and says nothing
 class Connection:
     """The link to a pool, one for all channels of a client. Thread-safe once the pool has greeted."""
 
-    join: bytes
-    """What a channel says first."""
+    join: bytes  # what a channel says first
     timeout_s: float
 
     def __init__(self, endpoint: str) -> None:

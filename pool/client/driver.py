@@ -34,8 +34,7 @@ BURST = 256
 MOST_UNSENT_BYTES = 64 << 20
 DONTWAIT, EVENTS, POLLIN, POLLOUT = int(zmq.DONTWAIT), int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
-F = TypeVar("F")
-"""Its futures: of `concurrent.futures`, or of asyncio."""
+F = TypeVar("F")  # its futures: of `concurrent.futures`, or of asyncio
 
 
 class Driver(Generic[F]):
@@ -60,10 +59,8 @@ class Driver(Generic[F]):
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._next_deadline = inf
-        self._is_held = False
-        """The pool stops: nothing more is sent to it."""
-        self._leaves_at = inf
-        """When the channel is given up, since its link has ended."""
+        self._is_held = False  # the pool stops: nothing more is sent to it
+        self._leaves_at = inf  # when the channel is given up, since its link has ended
         self._join()
 
     # --- any thread ---------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from pool.wire.specs import BadMessage, common_rows, job_spec, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
 
 MOST_PLANS = 1024
+# What numpy makes of Python's numbers. Arrays of these dtypes go where their values go.
 OF_PYTHON = frozenset(map(np.dtype, ("bool", "int64", "uint64", "float64", "complex128")))
-"""What numpy makes of Python's numbers. Arrays of these dtypes go where their values go."""
 
 Signatures = Mapping[str, Signature]
 
@@ -72,10 +72,8 @@ class Plan:
         self.size, self.has_strings = layout.fixed_bytes, layout.has_strings
         self.names = [tensor.name for tensor in layout.tensors]
         self.rows = common_rows([tensor.shape for tensor in layout.tensors])
-        self.room = 0
-        """What the largest answer so far needed, if it was large."""
-        self.most = 0
-        """Rows that may run together: inputs of more travel in blocks. 0: the jobs are not joined, nor cut."""
+        self.room = 0  # what the largest answer so far needed, if it was large
+        self.most = 0  # rows that may run together: inputs of more travel in blocks. 0: they are not joined, nor cut
 
 
 class Unknown(Exception):

@@ -14,8 +14,7 @@ from pool.errors import InvalidInput
 from pool.wire.signatures import Signature
 from pool.wire.tensors import DTYPE_NAMES, Array
 
-Jobs = Sequence[tuple[Any, Options]]
-"""Inputs, and options of `submit`."""
+Jobs = Sequence[tuple[Any, Options]]  # inputs, and options of `submit`
 Steps = Generator[Any, Any, Any]
 
 

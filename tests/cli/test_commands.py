@@ -162,7 +162,7 @@ def test_models(shell: Shell) -> None:
 
 def test_submit_makes_a_row_a_batch_of_one(shell: Shell, client: Any) -> None:
     shell("submit", "digits", "--input", "pixels=[1, 2]", "--timeout", "5", "--output", "label")
-    options = {"signature": "serving_default", "outputs": ("label",), "timeout": 5.0}
+    options = {"signature": None, "outputs": ("label",), "timeout": 5.0}
     client.run.assert_called_once_with("digits", {"pixels": [[1, 2]]}, **options)
     assert shell.out == "label int64 [1]: [7]\n"
 
