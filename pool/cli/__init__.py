@@ -10,11 +10,9 @@ import sys
 
 import click
 
-from pool.cli.asking import health, logs, stop, submit, wait
-from pool.cli.bench import bench
+from pool.cli.asking import bench, health, logs, stop, submit, wait
 from pool.cli.changing import drain, load, reload, restart, undrain, unload
-from pool.cli.doctor import doctor
-from pool.cli.local import check, init, show_page, start, systemd
+from pool.cli.local import check, doctor, init, show_page, start, systemd
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
 from pool.log import printable
