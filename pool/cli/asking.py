@@ -28,7 +28,7 @@ ABOVE_0 = click.FloatRange(0, min_open=True)
 @click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="For each input; see above.")
 @click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one.")
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return only this output; may be repeated.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Default: the pool's.")
+@click.option("--timeout", type=ABOVE_0, metavar="SECONDS", help="Default: the pool's.")
 @as_json
 @with_client
 def submit(

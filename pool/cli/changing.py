@@ -62,17 +62,13 @@ def load(name: str, path: str, settings: tuple[str, ...], endpoint: str | None) 
     asyncio.run(follow(endpoint, "load", given))
 
 
-SLOT = click.Argument(["slot"], type=int)
+NAME, SLOT = click.Argument(["name"]), click.Argument(["slot"], type=int)
 reload = change(
     "reload",
     "Read the configuration file again, and have each slot follow it, one after the other.\n\n"
     "What does not come up is taken back. [pool] and [[device]] need a new pool.",
 )
-unload = change(
-    "unload",
-    "Serve a model no more, until the next reload. Jobs that wait for it run first.",
-    click.Argument(["name"]),
-)
+unload = change("unload", "Serve a model no more, until the next reload. Jobs that wait for it run first.", NAME)
 restart = change(
     "restart",
     "Start a new worker for SLOT, or for each slot, one after the other.\n\n"

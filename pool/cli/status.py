@@ -53,35 +53,26 @@ def drawn(record: Record) -> Group:
     head.append(f", release {about['release']}\n{printable(about['endpoint'])}\njobs: {queue['jobs']:,} of ")
     head.append(f"{queue['max_jobs']:,}, {decimal(queue['bytes'])} of {decimal(queue['max_bytes'])}; ")
     head.append(f"clients: {record['clients']}\n")
-    has_gpus = any(each["gpus"] for each in record["slots"])
+    columns = 7 if any(each["gpus"] for each in record["slots"]) else 6
     slots = [
-        (
-            *(each["slot"], each["device"], each["pid"] or "–", state(each)),
-            *(", ".join(versioned(each)) or "–", each["doing"], *([gpus(each)] if has_gpus else [])),
-        )
+        (each["slot"], each["device"], each["pid"] or "–", state(each), versioned(each), each["doing"], gpus(each))
         for each in record["slots"]
     ]
+    counts = ("waiting", "running", "done", "failed", "rate")
     loads = [
-        (
-            *(each["name"], state(each)),
-            *(f"{each[key]:,.0f}" for key in ("waiting", "running", "done", "failed", "rate")),
-            *(span(each["p50_s"]), span(each["p99_s"])),
-        )
+        (each["name"], state(each), *(f"{each[key]:,.0f}" for key in counts), span(each["p50_s"]), span(each["p99_s"]))
         for each in record["models"]
     ]
-    titles = ("MODEL", "STATE", ">WAIT", ">RUN", ">DONE", ">FAILED", ">RATE", ">P50", ">P99")
-    return Group(
-        head,
-        table((">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW", *(["GPU"] if has_gpus else [])), slots),
-        "",
-        table(titles, loads),
-        *map(printable, troubles(record)),
+    above = table(
+        (">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW", "GPU")[:columns], [row[:columns] for row in slots]
     )
+    below = table(("MODEL", "STATE", ">WAIT", ">RUN", ">DONE", ">FAILED", ">RATE", ">P50", ">P99"), loads)
+    return Group(head, above, "", below, *map(printable, troubles(record)))
 
 
-def versioned(slot: Record) -> list[str]:
+def versioned(slot: Record) -> str:
     """Its models, with their versions."""
-    return [f"{name} {slot['versions'].get(name, [''])[0]}".rstrip() for name in slot["models"]]
+    return ", ".join(f"{name} {slot['versions'].get(name, [''])[0]}".rstrip() for name in slot["models"]) or "–"
 
 
 def gpus(slot: Record) -> str:

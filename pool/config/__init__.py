@@ -3,7 +3,6 @@
 Of each mistake it says where it is, what is wrong, and what would be right.
 """
 
-import difflib
 import json
 import re
 import tomllib
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from pool.config.sections import SECTIONS, Config
 from pool.errors import InvalidConfig
+from pool.wire.signatures import choice
 
 __all__ = ["Config", "explain", "load", "with_model", "without_model"]
 
@@ -97,8 +97,7 @@ def _mistake(details: ErrorDetails) -> str:
 def _instead(name: str, known: list[str]) -> str:
     if name in ("visible_device_list", "gpu_options"):
         return "a worker sees only its own GPUs: set pool.devices"
-    near = difflib.get_close_matches(name, known, n=1) or [key for key in KEYS if key.endswith(f".{name}")]
-    return f"did you mean {near[0]}?" if near else f"write one of {', '.join(known)}"
+    return choice(name, [*known, *(key for key in KEYS if key.endswith(f".{name}"))])
 
 
 def _lines(text: str) -> dict[KeyPath, int]:

@@ -49,7 +49,7 @@ intensity = 5
 """
 FOUND = """\
 :2: pool.lanes: 17 does not fit: Input should be less than or equal to 16
-:3: pool.dvices: is unknown; did you mean devices?
+:3: pool.dvices: is unknown; did you mean 'devices'?
 :4: pool.devices: [0, -1] does not fit; write a list of devices: [0, 1]
 :5: pool.visible_device_list: is unknown; a worker sees only its own GPUs: set pool.devices
 :6: pool.endpoint: 'tcp://*:5555' is not an endpoint; write ipc://
@@ -58,10 +58,10 @@ FOUND = """\
 :17: model[1].name: 'a' is the name of a model above, too
 :19: model[1].path: '{folder}/away\\x1b[31m' is not there
 :20: model[1].stateful: 'true' does not fit: Input should be a valid boolean
-:21: model[1].max_jobs: is unknown; did you mean queue.max_jobs?
+:21: model[1].max_jobs: is unknown; did you mean 'queue.max_jobs'?
 :23: model[2].path: is missing: A SavedModel
 :24: model[2].name: 'tab\\t' does not fit; write a text of 1 to 255 bytes without control
-:26: queu: is unknown; did you mean queue?
+:26: queu: is unknown; did you mean 'queue'?
 :30: queue.max_bytes: '6 Gb' does not fit; write a whole number with its unit, such as "512MiB"
 :31: queue.default_timeout: 60 does not fit; write a whole number with its unit, such as "250ms"
 :32: queue.max_attempts: 1.0 does not fit: Input should be a valid integer
@@ -175,5 +175,5 @@ def test_each_key_is_explained() -> None:
     for section, kind in SECTIONS.items():
         for name in kind.model_fields:
             assert re.fullmatch(r"\S+ (= .+|is required)\n\S.+\.", explain(f"{section}.{name}"))
-    with pytest.raises(InvalidConfig, match=r"did you mean model\.max_batch\?"):
+    with pytest.raises(InvalidConfig, match=r"did you mean 'model\.max_batch'\?"):
         explain("model.max_bach")

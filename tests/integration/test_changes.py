@@ -189,7 +189,7 @@ def test_a_configuration_is_read_again(start_pool: StartPool, tmp_path: Path, lo
         assert client.model("stays")["signatures"]["serving_default"]["max_batch"] == 8
         for text, reason in (
             (config(stays, devices=3), r"\[pool\].*needs a new pool"),
-            (config(stays) + "\nmax_bach = 3", r"config\.toml:\d+: .*did you mean max_batch"),
+            (config(stays) + "\nmax_bach = 3", r"config\.toml:\d+: .*did you mean 'max_batch'"),
         ):
             path.write_text(text)
             with pytest.raises(errors.InvalidConfig, match=reason):
@@ -213,7 +213,7 @@ def test_models_are_loaded_and_unloaded_one_request_after_the_other(start_pool: 
         for fault, error in (("fail", "told to fail"), ("later", "no memory now"), ("kill", "SIGKILL")):
             with pytest.raises(errors.ModelFailed, match=f"{error}.*what was served before stays"):
                 client.load("bad", f"stub:double?load={fault}")
-        with pytest.raises(errors.InvalidConfig, match="max_bach: is unknown; did you mean max_batch"):
+        with pytest.raises(errors.InvalidConfig, match="max_bach: is unknown; did you mean 'max_batch'"):
             client.load("bad", "stub:double", max_bach=3)
         with pytest.raises(errors.InvalidConfig, match="no model 'm7'"):
             client.unload("m7")
