@@ -20,7 +20,7 @@ from pool import Client
 from pool.client.inputs import Request, chosen
 from pool.log import printable
 from pool.wire.signatures import Signature, TensorInfo, choice
-from pool.wire.tensors import DTYPES
+from pool.wire.tensors import DTYPE_NAMES, DTYPES
 
 
 def signature_of(client: Client, model: str, asked: str | None) -> Signature:
@@ -86,11 +86,7 @@ def as_text(name: str, array: Any) -> str:
     style: Any = {"precision": 6, "threshold": 100, "separator": ", ", "formatter": {"object": quoted}}
     value = np.array2string(array, width, prefix="  ", **style)
     gap = "\n  " if "\n" in value else " "
-    return f"{printable(name)} {dtype(array)} {list(array.shape)}:{gap}{value}"
-
-
-def dtype(array: Any) -> str:
-    return "string" if array.dtype == object else str(array.dtype)
+    return f"{printable(name)} {DTYPE_NAMES[array.dtype]} {list(array.shape)}:{gap}{value}"
 
 
 def quoted(element: bytes) -> str:
@@ -101,7 +97,7 @@ def quoted(element: bytes) -> str:
 def as_json_values(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Nested lists. NaN, infinities and complex numbers are strings; bytes that are no UTF-8 are {"b64": …}."""
     return {
-        name: {"dtype": dtype(array), "shape": list(array.shape), "values": plain(array.tolist())}
+        name: {"dtype": DTYPE_NAMES[array.dtype], "shape": list(array.shape), "values": plain(array.tolist())}
         for name, array in outputs.items()
     }
 

@@ -9,7 +9,7 @@ import zmq
 
 from pool.client.blocks import IN_FLIGHT, Work, joined
 from pool.client.channel import Channel, Stale
-from pool.client.client import ASK_S, PATIENCE_S, Questions
+from pool.client.client import PATIENCE_S, Questions
 from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
 from pool.client.futures import Result
@@ -94,8 +94,8 @@ class AsyncClient(Questions):
         plan, arrays = self._connector.planner.session(request, feeds)
         return rebuilt(fetches, await driver.submit(plan, arrays, timeout_s, request.priority))
 
-    async def _ask(self, question: str, timeout_s: float = ASK_S, /, **arguments: Any) -> Any:
-        return await (await self._connected()).question(question, arguments, timeout_s)
+    async def _ask(self, question: str, timeout: float | None = None, /, **arguments: Any) -> Any:
+        return await (await self._connected()).question(question, arguments, timeout)
 
     async def _known(self, request: Request) -> Signatures:
         planner, timeout_s = self._connector.planner, request.timeout_s(self._connector.timeout_s)

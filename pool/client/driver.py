@@ -22,11 +22,12 @@ from zmq.backend import zmq_poll
 from pool.client.channel import GRACE_S, Channel, Job, Lost, Stopping, job
 from pool.client.connection import Connector
 from pool.client.futures import JobFuture, ask, finish, late, put, take
-from pool.client.inputs import Plan
+from pool.client.inputs import Plan, checked_timeout
 from pool.errors import Overloaded, PoolError, PoolUnreachable
 from pool.wire.bodies import RESENT, Kind, letters, pack, plain
 from pool.wire.tensors import Array
 
+ASK_S = 10.0
 LOOK_S = 0.25
 RETRY_S = 0.02
 LAST_S = 0.05  # for answers that a pool sent before it went
@@ -72,9 +73,9 @@ class Driver(Generic[F]):
                 raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
             return self._put(job(self.channel, next(self._numbers), plan, arrays, timeout_s, priority, flags))
 
-    def question(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes."""
-        began = time.monotonic()
+    def question(self, name: str, arguments: dict[str, Any], timeout: float | None) -> Any:
+        """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes. Raises `InvalidInput`."""
+        began, timeout_s = time.monotonic(), checked_timeout(timeout, ASK_S)
         with self._lock:
             number = next(self._numbers)
             body = plain(Kind.ASK, number, pack([name, arguments]), seconds=timeout_s)

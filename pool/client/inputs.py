@@ -20,6 +20,7 @@ from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
 MOST_PLANS = 1024
 # What numpy makes of Python's numbers. Arrays of these dtypes go where their values go.
 OF_PYTHON = frozenset(map(np.dtype, ("bool", "int64", "uint64", "float64", "complex128")))
+EXACT = DTYPE_NAMES.keys() - OF_PYTHON - {DTYPES["string"]}
 
 Signatures = Mapping[str, Signature]
 
@@ -157,12 +158,7 @@ def chosen(request: Request, known: Signatures) -> Signature:
 def is_exact(inputs: Any) -> bool:
     """Whether the inputs can travel as they are, for all that can be said without the signature."""
     return isinstance(inputs, Mapping) and all(
-        type(array) is np.ndarray
-        and array.dtype in DTYPE_NAMES
-        and not array.dtype.hasobject
-        and array.dtype not in OF_PYTHON
-        and isinstance(name, str)
-        for name, array in inputs.items()
+        type(array) is np.ndarray and array.dtype in EXACT and isinstance(name, str) for name, array in inputs.items()
     )
 
 
