@@ -88,11 +88,11 @@ class AsyncClient(Questions):
 
     async def _run_session(self, request: Request, feeds: dict[str, Array], fetches: Any) -> Any:
         if not request.outputs:
-            return rebuilt(fetches, {})
+            return rebuilt(fetches, lambda _: None)
         driver = await self._connected()
         timeout_s = request.timeout_s(self._connector.timeout_s)
         plan, arrays = self._connector.planner.session(request, feeds)
-        return rebuilt(fetches, await driver.submit(plan, arrays, timeout_s, request.priority))
+        return rebuilt(fetches, (await driver.submit(plan, arrays, timeout_s, request.priority)).get)
 
     async def _ask(self, question: str, timeout: float | None = None, /, **arguments: Any) -> Any:
         return await (await self._connected()).question(question, arguments, timeout)

@@ -18,6 +18,7 @@ from pool.wire.specs import BadMessage, common_rows, job_spec, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
 
 MOST_PLANS = 1024
+NUMBERS = (int, float, np.integer, np.floating)
 # What numpy makes of Python's numbers. Arrays of these dtypes go where their values go.
 OF_PYTHON = frozenset(map(np.dtype, ("bool", "int64", "uint64", "float64", "complex128")))
 EXACT = DTYPE_NAMES.keys() - OF_PYTHON - {DTYPES["string"]}
@@ -165,13 +166,9 @@ def is_exact(inputs: Any) -> bool:
 def checked_timeout(timeout: float | None, default: float) -> float:
     if timeout is None:
         return default
-    try:
-        seconds = min(float(timeout), MOST_SECONDS)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not seconds >= 0.0:  # NaN is neither
+    if not isinstance(timeout, NUMBERS) or not timeout >= 0.0:  # NaN is neither
         raise InvalidInput(f"a timeout of {timeout!r:.80}: give seconds, 0 or more")
-    return seconds
+    return float(min(timeout, MOST_SECONDS))
 
 
 def convert(inputs: Any, info: Signature) -> dict[str, Array]:

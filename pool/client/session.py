@@ -1,6 +1,6 @@
 """A drop-in for `tf.Session.run`: what to fetch and feed, by the names in a model's graph. TensorFlow is not needed."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,28 +33,19 @@ class Session:
         TensorFlow; fetches may be nested in lists, tuples and mappings. Values are converted as TensorFlow does.
         Raises what `Client.run` raises.
         """
-        request = Request(self._model, None, sorted({*leaves(fetches)}), timeout, priority)
-        return self._run(request, fed(feed_dict or {}), fetches)
+        names: set[str] = set()
+        rebuilt(fetches, names.add)
+        return self._run(Request(self._model, None, sorted(names), timeout, priority), fed(feed_dict or {}), fetches)
 
 
-def leaves(fetches: Any) -> Iterator[str]:
-    """The names in a structure. Raises `InvalidInput`."""
+def rebuilt(fetches: Any, of: Callable[[str], Any]) -> Any:
+    """A structure with the array of each of its names. Raises `InvalidInput`."""
     if isinstance(fetches, Mapping):
-        fetches = list(fetches.values())
+        return {key: rebuilt(each, of) for key, each in fetches.items()}
     if isinstance(fetches, list | tuple):
-        for each in fetches:
-            yield from leaves(each)
-    else:
-        yield name_of(fetches)
-
-
-def rebuilt(fetches: Any, result: Mapping[str, Array]) -> Any:
-    if isinstance(fetches, Mapping):
-        return {key: rebuilt(each, result) for key, each in fetches.items()}
-    if isinstance(fetches, list | tuple):
-        values = [rebuilt(each, result) for each in fetches]
+        values = [rebuilt(each, of) for each in fetches]
         return type(fetches)(*values) if hasattr(fetches, "_fields") else type(fetches)(values)
-    array = result.get(name_of(fetches))
+    array = of(name_of(fetches))
     return array[()] if array is not None and not array.ndim else array  # a scalar is one of numpy's, as TensorFlow's
 
 
