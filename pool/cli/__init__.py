@@ -10,8 +10,7 @@ import sys
 
 import click
 
-from pool.cli.asking import bench, health, logs, stop, submit, wait
-from pool.cli.changing import drain, load, reload, restart, undrain, unload
+from pool.cli.asking import bench, drain, health, load, logs, reload, restart, stop, submit, undrain, unload, wait
 from pool.cli.local import check, doctor, init, show_page, start, systemd
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
