@@ -24,7 +24,7 @@ from pool.errors import PoolError, PoolUnreachable
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of it
 WARM_UP_S = 1.0
 SHARES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
-ABOVE_0 = click.FloatRange(0, min_open=True)
+ABOVE_0 = click.FloatRange(0, 100_000, min_open=True)
 
 
 @click.command()

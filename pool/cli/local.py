@@ -73,10 +73,11 @@ def init(folder: Path) -> None:
     keys = [f"# {key} = {json.dumps(field.default)}  # {field.description}\n" for key, field in fields]
     lines = ["# For `pool start`. `pool check --explain KEY` says more of a key, such as model.max_batch.\n"]
     for inside in (model.relative_to(folder) for model in models):
-        name = "-".join([*inside.parts[:-1], inside.stem if inside.suffix in SUFFIXES else inside.name])
+        is_short = inside.suffix in SUFFIXES and [each.stem for each in models].count(inside.stem) == 1
+        name = "-".join([*inside.parts[:-1], inside.stem if is_short else inside.name])
         written = (json.dumps(text, ensure_ascii=False) for text in (name, str(inside)))
         lines += ["\n[[model]]\nname = {}\npath = {}\n".format(*written), *keys]
-    with path.open("x", encoding="utf-8") as file:
+    with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(lines)
     click.echo(f"{path} has {len(models)} models; next: pool check --config {path}, pool start --config {path}")
 
@@ -111,7 +112,7 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     models, rows, needs = [], [], {}
     for name, model in plan.models.items():
         told = plan.settings(name)
-        needs[name], source = plan.facts.needs[told["path"]]
+        needs[name], source = plan.facts.needs[model.name, told["path"]]
         seated = [slot for slot in plan.slots if name in plan.names(slot)]
         about = {"name": name, "path": told["path"], "version": told["version"], "slots": seated}
         models.append({**about, "replicas": model.replicas, "nbytes": needs[name], "source": source})
@@ -166,7 +167,7 @@ def listed(gpus: list[Device]) -> str:
     """Adds those that a pool would use."""
     with closing(Monitor()) as monitor:
         gpus += [device for device in slots(None, os.environ, monitor) if device.uuids]
-    return f"{len(gpus)} GPUs can be used"
+    return f"GPUs that can be used: {len(gpus)}"
 
 
 def tried(device: Device, timeout_s: float) -> str:
