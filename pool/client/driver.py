@@ -64,8 +64,6 @@ class Driver(Generic[F]):
         self._leaves_at = inf  # when the channel is given up, since its link has ended
         self._join()
 
-    # --- any thread ---------------------------------------------------------------------------------------------
-
     def submit(self, plan: Plan, arrays: list[Array], timeout_s: float, priority: int = 0, flags: int = 0) -> F:
         """A future of the `Result`. Raises `InvalidInput`, `Overloaded`, and `PoolUnreachable` if it is over."""
         with self._lock:
@@ -115,8 +113,6 @@ class Driver(Generic[F]):
         if not self._is_rung:
             self._is_rung = True
             self._wake()
-
-    # --- the thread that drives ---------------------------------------------------------------------------------
 
     def turn(self, is_look: bool) -> float:
         """Sends, receives, ends what is late. After how many seconds to call again, if nothing happens before.

@@ -18,7 +18,7 @@ from typing import Literal
 from pool.wire.files import Files, files_at
 
 REST_NS = 2_000_000_000  # a first look believes files that are older
-NEWEST, MOST = 4, 32  # versions that are looked at where the newest is served, and where all are
+NEWEST, MOST = 8, 32  # versions that are looked at where the newest is served, and where all are
 PARTS = re.compile(r"variables\.data-\d{5}-of-(\d{5})")
 STUB = "stub:"  # "stub:/folder" has versions for the tests' backend, each with a file `model.stub`
 MARKS = ("saved_model.pb", "saved_model.pbtxt", "model.stub")

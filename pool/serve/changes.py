@@ -36,7 +36,7 @@ from pool.wire.files import handler_files
 
 VERDICT_S = 6.0  # NVML's word that a GPU is lost comes later than the end of the worker that lost it
 DISK_S = 60.0
-REST_S = 0.3
+LOOKS, REST_S = 10, 0.3
 MOST_REQUESTS = 100
 
 T = TypeVar("T")
@@ -116,8 +116,6 @@ class Changes:
         self._next_look = 0.0
         self.due = inf  # when `act` is to be called, if nothing happens before
         self._warn()
-
-    # --- what people ask ----------------------------------------------------------------------------------------
 
     def ask(self, what: str, arguments: Mapping[str, Any]) -> Request:
         """Raises `Refused`."""
@@ -203,8 +201,6 @@ class Changes:
     def _running(self) -> Request | None:
         return self.requests[0] if self.requests and self.requests[0].progress is Progress.RUNNING else None
 
-    # --- time ---------------------------------------------------------------------------------------------------
-
     def act(self, now: float) -> None:
         """Does what is due. Called on all news, and in time for `due`."""
         self._look(now)
@@ -289,8 +285,6 @@ class Changes:
         if (request := self._running) is not None:
             request.lines.append(line)
 
-    # --- failures -----------------------------------------------------------------------------------------------
-
     def _judge(self, seat: Seat) -> None:
         """Takes back what is to blame for a turn that has failed."""
         if seat.number in self._facts.away:
@@ -335,8 +329,6 @@ class Changes:
     def _served(self) -> list[Mapping[str, Any]]:
         """What came up last counts most, and comes last."""
         return [*self._serving(), *self._settled]
-
-    # --- facts --------------------------------------------------------------------------------------------------
 
     def _newly_lost(self, now: float) -> frozenset[int]:
         lost, facts = self._monitor.lost(now), self._facts
@@ -389,9 +381,11 @@ def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
 
 
 def rested(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
-    """Looks again if somebody may be copying."""
+    """Looks again while a model has no version that is whole and at rest: somebody may be copying."""
     looks = looked(config, before)
-    if not all(version.is_whole for each in looks.values() for version in each.versions):
+    for _ in range(LOOKS):
+        if all(any(version.is_whole for version in each.versions) for each in looks.values()):
+            break
         time.sleep(REST_S)
         looks = looked(config, looks)
     return looks

@@ -98,8 +98,6 @@ class Fleet:
             del self.models[name]
             self.scheduler.remove_model(name, f"the pool serves the model {name} no more")
 
-    # --- what it knows ------------------------------------------------------------------------------------------
-
     @property
     def state(self) -> str:
         """STARTING until all slots have come up or failed, then READY, or DEGRADED if something is missing."""
@@ -143,8 +141,6 @@ class Fleet:
                 else:
                     return ""
         return "" if self.serving(model) else why
-
-    # --- time ---------------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
         """Does what is due. Whatever changes sets `next_look` to now, so that this plans anew."""
@@ -204,8 +200,6 @@ class Fleet:
                 self.kill(seat.worker, f"it was still in {seat.worker.phase} {OVERDUE}", now)
             case SlotState.STUCK:
                 log.error("slot %d is STUCK: its process was killed and does not end", seat.slot.number)
-
-    # --- a worker's life ----------------------------------------------------------------------------------------
 
     def open(self, number: int, now: float) -> None:
         """A new seat for a slot, as the plan wants it."""
@@ -430,8 +424,6 @@ class Fleet:
     def _forget(self, descriptor: int) -> None:
         with suppress(KeyError):  # it was forgotten at its end
             self._sources.unregister(descriptor)
-
-    # --- the end ------------------------------------------------------------------------------------------------
 
     def stop(self, seats: Iterable[Seat], now: float) -> None:
         """They are told to end. REQUIRES that they run nothing that is still wanted."""

@@ -179,8 +179,6 @@ class Service:
             log.info("ready: %s%s", line, ", degraded" if state == "DEGRADED" else "")
             self._notifier.tell(line, "READY=1")
 
-    # --- what comes on the ROUTER -------------------------------------------------------------------------------
-
     def _hear(self, now: float) -> None:
         for route, frame in read(self._router):
             peer = self._peers.get(route)
@@ -223,8 +221,6 @@ class Service:
                 peer.routes.add(route)
                 return
         send(self._router, route, [plain(Kind.GONE)])
-
-    # --- clients ------------------------------------------------------------------------------------------------
 
     def _client_comes(self) -> None:
         with suppress(OSError):  # it has gone already
@@ -414,8 +410,6 @@ class Service:
         if job.channel in self._peers:
             self._outbox[job.channel].append(plain(Kind.RELEASED, job.number))
 
-    # --- sending ------------------------------------------------------------------------------------------------
-
     def _send(self, now: float) -> None:
         outbox, self._outbox = self._outbox, defaultdict(list)
         for route, answers in outbox.items():
@@ -437,8 +431,6 @@ class Service:
             elif unread.nbytes > MOST_UNREAD_BYTES or now - unread.since > MOST_UNREAD_S:
                 error = BadMessage(f"it does not read: {unread.nbytes} bytes of answers wait")
                 self._cut_off(self._peers.get(route), error, now)
-
-    # --- workers ------------------------------------------------------------------------------------------------
 
     def _run(self, batch: Batch, now: float) -> None:
         worker = self.fleet.workers[batch.worker]
@@ -481,8 +473,6 @@ class Service:
                 worker.seat.jobs += 1
                 if job.channel in self._peers:
                     self._outbox[job.channel].append(body.whole)
-
-    # --- the end ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Running jobs end, those that wait are handed back; then the workers are told to end."""

@@ -1,4 +1,4 @@
-"""What helps people: `pool init`, `pool doctor`, `pool bench`, and the figures of the last minute."""
+"""What helps people: `pool init`, `pool doctor`, and the figures of the last minute."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 
 from pool import Client
 from pool.errors import ModelFailed
-from support.pools import RunningPool, StartPool, row, until
+from support.pools import row, until
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "workers" / "demo" / "digits"
@@ -158,39 +158,6 @@ def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pyt
     assert verdict == "failure"
     assert "Driver/library version mismatch" in text
     assert found["cpu"][0] == "ok"
-
-
-def bench(running: RunningPool, *argv: object, status: int = 0) -> Any:
-    told = pool("bench", *argv, "--seconds", 1, "--json", status=status, POOL_ENDPOINT=running.endpoint)
-    return told if status else json.loads(told)
-
-
-@pytest.mark.parametrize("model", ["double", "text", "count"])
-def test_bench_makes_inputs_up(stub_pool: RunningPool, client: Client, model: str) -> None:
-    def done() -> int:
-        return next(each["done"] for each in client.status()["models"] if each["name"] == model)
-
-    before = done()
-    figures = bench(stub_pool, model, "--rows", 3)
-    assert figures["errors"] == {}
-    assert 0 < figures["p50_s"] <= figures["p90_s"] <= figures["p99_s"] <= figures["max_s"]
-    assert figures["jobs_per_s"] <= done() - before
-
-
-def test_bench_with_inputs_that_are_given(stub_pool: RunningPool) -> None:
-    assert bench(stub_pool, "double", "--input", "x=[[1], [2]]", "--in-flight", 2)["jobs_per_s"] > 0
-    assert "a row that the model does not bear" in bench(stub_pool, "double", "--input", "x=[-1]", status=1)
-    assert "no model 'nope'" in bench(stub_pool, "nope", status=1)
-
-
-def test_in_an_open_loop_a_job_s_time_counts_from_when_it_was_due(start_pool: StartPool) -> None:
-    model = '[[model]]\nname = "slow"\npath = "stub:double?sleep=0.02"\n'
-    running = start_pool(f'[pool]\ndevices = ["cpu"]\nlanes = 1\n{model}')
-    alone = bench(running, "slow", "--in-flight", 1)
-    late = bench(running, "slow", "--rate", 100)  # at most 50 of which it can run
-    assert late["jobs_per_s"] <= 51
-    assert late["max_s"] > 0.8  # the last of 100 jobs, which take 2 s
-    assert alone["p50_s"] < late["p50_s"] / 3
 
 
 @pytest.fixture

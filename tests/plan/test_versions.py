@@ -74,7 +74,7 @@ def test_one_that_has_gone_is_missed_once_before_it_counts(tmp_path: Path, later
 def test_what_is_chosen_is_looked_at(tmp_path: Path, later: None) -> None:
     for number in range(1, 41):
         saved(tmp_path / str(number), of=0)
-    assert whole(look(str(tmp_path), "newest", (), None)) == [37, 38, 39, 40], "more are not looked at in vain"
+    assert whole(look(str(tmp_path), "newest", (), None)) == [*range(33, 41)], "more are not looked at in vain"
     assert len(look(str(tmp_path), "all", (), None).versions) == 32
     assert whole(look(str(tmp_path), [3, 1, 99], (), None)) == [1, 3]
 

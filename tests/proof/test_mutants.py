@@ -50,11 +50,12 @@ MUTANTS = [
     (".list.i or [None]", ".list.i"),
     ("_broadcast(op, [_alike(op.tensors()), *op.tensors()])", "_broadcast(op, op.tensors())"),
     # the walk
-    ("is_stateful and not (op in RULES", "is_stateful and False and not (op in RULES"),
     ('if not _is_free(self._call(op.attr("cond")', 'if False and (self._call(op.attr("cond")'),
     ("            if joined == state:", "            if True:"),
-    ("        if not _is_free(op.inputs[0]):", "        if False:"),
+    ("        if not _is_free(choice):", "        if False:"),
     ("return [*map(partial(_joined, op), *(", "return [*map(lambda one, other: other, *("),
+    ("        if not _holds(op.inputs[0]):", "        if False:"),
+    ("if isinstance(choice, Every) and all(node.op in _IDLE for", "if isinstance(choice, Every) and all(True for"),
     (
         "if type(each) is Unknown:\n                return each",
         "if type(each) is Unknown:\n                return Tensor((ROWS,))",

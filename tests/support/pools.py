@@ -48,8 +48,9 @@ class RunningPool:
         self.log = folder / "log"
         path = folder / "config.toml"
         path.write_text(config)
-        # Tests that use TensorFlow themselves hide the GPUs from it.
-        inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        # Tests that use TensorFlow themselves hide the GPUs from it, and quiet it.
+        own = ("CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL")
+        inherited = {name: value for name, value in os.environ.items() if name not in own}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pool", "start", "--config", str(path)],

@@ -137,6 +137,10 @@ class Unknown:
     why: str
 
 
+class Every(Unknown):
+    """Says whether something holds for every row, which is good for assertions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reserved(Unknown):
     """A list in which no tensor was set yet, and the shape of these, in which -1 is any size; None: any shape."""
@@ -329,8 +333,10 @@ def _const(op: Op) -> Tensor:
 
 
 @_rule("Sum Mean Prod Max Min Any All EuclideanNorm")
-def _reduction(op: Op) -> Tensor:
+def _reduction(op: Op) -> Value:
     tensor, axes = op.alone(), op.ints(1)
+    if op.type == "All" and tensor.axis is not None and tensor.plan(axes)[tensor.axis][1]:
+        return Every(f"All {op.node.name!r} works over the rows (axis {tensor.axis})")
     return tensor.along(axes, [1] * len(axes)) if op.attr("keep_dims").b else tensor.without(axes)
 
 

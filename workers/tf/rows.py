@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 from workers.tf.graph import Reachable, draws_random, writes_state
-from workers.tf.row_rules import ROWS, RULES, Op, Reserved, Stop, Tensor, Unknown, Value, applied, fresh, op_def
+from workers.tf.row_rules import ROWS, RULES, Every, Op, Reserved, Stop, Tensor, Unknown, Value, applied, fresh, op_def
 
 _MOST_STEPS = 1_000_000
+_DEEPEST = 40
 _MOST_ROUNDS = 8
 _OLD_CONTROL = re.compile("(Ref)?(Switch|Merge|Enter|Exit|NextIteration)|LoopCond")
 _Names = Mapping[str, str]
@@ -63,10 +64,13 @@ class _Body:
 
     def __init__(self, nodes: Iterable[Any], function: Any = None) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self.arguments, self.results = [], []
+        self.arguments, self.results, self.effects = [], [], []
         if function:
             self.arguments = [(arg.name, 0) for arg in function.signature.input_arg]
             self.results = [self.source(function.ret[arg.name]) for arg in function.signature.output_arg]
+            # These run, whether or not a result needs them.
+            self.effects = [node.name for node in nodes if op_def(node.op).is_stateful]
+            self.effects += function.control_ret.values()
 
     def source(self, text: str) -> _Source:
         """The node, or argument, and the number of its output."""
@@ -81,7 +85,8 @@ class _Proof:
         self._graph_def = graph_def
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._bodies = (graph_def.node, *(function.node_def for function in graph_def.library.function))
-        self._steps = 0
+        self._asserts = any(node.op == "Assert" for nodes in self._bodies for node in nodes)
+        self._steps = self._depth = 0
         self.stopped = ""
         """What stops the proof of every output."""
 
@@ -110,7 +115,7 @@ class _Proof:
                 return Unknown(self.stopped or f"{source[0]!r} is missing or in a loop")
             return given[source] if source in given else done[source[0]][source[1]]
 
-        pending = [name for name, place in wanted if (name, place) not in given]
+        pending = [name for name, place in wanted if (name, place) not in given] + body.effects
         while pending and not self.stopped:
             node = body.nodes.get(pending[-1])
             if node is None or node.name in done:
@@ -120,7 +125,9 @@ class _Proof:
             if node.name in begun:
                 done[node.name] = self._evaluated(Op(node, [value(source) for source in sources]))
             begun.add(node.name)
-            pending += [name for name, place in sources if (name, place) not in given and name not in begun]
+            needs = [name for name, place in sources if (name, place) not in given]
+            needs += [text[1:] for text in node.input if text.startswith("^")]
+            pending += [need for need in needs if need not in begun]
         return [value(source) for source in wanted]
 
     def _evaluated(self, op: Op) -> Sequence[Value]:
@@ -132,12 +139,18 @@ class _Proof:
         except Exception as error:
             why = str(error) if isinstance(error, Stop) else "is used in a way that has no rule"
             found = Unknown(f"{op.type} {op.node.name!r} {why}")
+            if op.type in _CONTROL and self._asserts:  # one might fail in a job alone, and not among others
+                self.stop(found.why)
         return [found] * op.outputs if isinstance(found, Value) else found
 
     def _by_rule(self, op: Op) -> Value | Sequence[Value]:
         for each in op.inputs:
             if type(each) is Unknown:
                 return each
+        for each in op.inputs:
+            if isinstance(each, Every):
+                holds = op.type in ("All", "Identity", "LogicalAnd") and all(map(_holds, op.inputs))
+                return each if holds else Unknown(each.why)
         # What has no state, and takes what is the same in each run, gives the same in each run.
         is_free = all(map(_is_free, op.inputs)) and (op.type in RULES or not op_def(op.type).is_stateful)
         try:
@@ -149,7 +162,12 @@ class _Proof:
 
     def _call(self, function: str, inputs: Sequence[Value]) -> list[Value]:
         body = _Body(self._library[function].node_def, self._library[function])
-        return self.run(body, dict(zip(body.arguments, inputs, strict=True)), body.results)
+        if self._depth >= _DEEPEST:
+            raise Stop("calls functions that are nested too deeply")
+        self._depth += 1
+        results = self.run(body, dict(zip(body.arguments, inputs, strict=True)), body.results)
+        self._depth -= 1
+        return results
 
     def _entered(self, op: Op) -> list[Value]:
         return self._call(op.attr("f").func.name, op.inputs)
@@ -169,21 +187,37 @@ class _Proof:
 
     def _branches(self, op: Op) -> list[Value]:
         names = [op.attr("then_branch").func.name, op.attr("else_branch").func.name]
-        if not _is_free(op.inputs[0]):
+        choice, arguments = op.inputs[0], op.inputs[1:]
+        if isinstance(choice, Every) and all(node.op in _IDLE for node in self._library[names[0]].node_def):
+            self._call(names[1], arguments)  # it asserts what was asked of every row
+            return [Unknown(choice.why)] * op.outputs
+        if not _is_free(choice):
             raise Stop("chooses by the rows, or by their number")
-        return [*map(partial(_joined, op), *(self._call(name, op.inputs[1:]) for name in names))]
+        return [*map(partial(_joined, op), *(self._call(name, arguments) for name in names))]
+
+    def _assert(self, op: Op) -> list[Value]:
+        """A joined run must fail wherever one of its jobs would have failed alone."""
+        if not _holds(op.inputs[0]):
+            raise Stop("asserts something that is not asked of each row")
+        return []
 
 
 _CONTROL: dict[str, Callable[[_Proof, Op], list[Value]]] = {
     **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), _Proof._entered),
     **dict.fromkeys(("While", "StatelessWhile"), _Proof._loop),
     **dict.fromkeys(("If", "StatelessIf"), _Proof._branches),
+    "Assert": _Proof._assert,
     "IdentityN": lambda _, op: [*op.inputs],
 }
+_IDLE = frozenset({"Const", "Identity", "NoOp"})
 
 
 def _is_free(value: Value) -> bool:
     return isinstance(value, Tensor) and value.is_free
+
+
+def _holds(value: Value) -> bool:
+    return isinstance(value, Every) or _is_free(value)
 
 
 def _joined(op: Op, one: Value, other: Value) -> Value:
