@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,13 +22,12 @@ from typing import Any, NoReturn
 import zmq
 
 from pool.wire import RELEASE, WIRE
-from pool.wire.bodies import pack
 from pool.wire.exits import Exit
 from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 from workers.arenas import Arenas
-from workers.backend import Backend, CannotLoad, LoadFailed, Model, RunFailed, Traced, Unfit
+from workers.backend import Backend, CannotLoad, LoadFailed, Model, RunFailed, Unfit
 from workers.calls import Calls, Loaded
 from workers.handlers import Handled
 from workers.lane import Lane
@@ -37,8 +36,7 @@ from workers.memory import wait_until_free
 PR_SET_PDEATHSIG = 1
 BEAT_S = 2.0
 WELCOME_S = 60.0
-MOST_TRACED_BYTES = 60_000
-MOST_TRACED_DEVICES = 256
+MOST_TRACED = 12  # devices
 
 
 def main() -> None:
@@ -187,7 +185,9 @@ class Worker:
         answer: dict[str, Any] = {"error": "another trace runs in this worker: ask again once it has ended"}
         if self._tracing.acquire(blocking=False):
             try:
-                answer = {"devices": fitting(self._traced(name, signature))}
+                models = {settings["name"]: model for model, settings in self._loaded}
+                traced = models[name].trace(signature)[:MOST_TRACED]  # what one message of the link takes
+                answer = {"devices": [each._asdict() | {"names": [n[:200] for n in each.names]} for each in traced]}
             except Unfit:
                 raise
             except Exception as error:
@@ -196,23 +196,6 @@ class Worker:
             finally:
                 self._tracing.release()
         self._tell(traced=number, **answer)
-
-    def _traced(self, name: str, signature: str) -> Sequence[Traced]:
-        models = {settings["name"]: model for model, settings in self._loaded}
-        model = models.get(name)
-        if model is None or signature not in model.signatures:
-            offered = {name: [*model.signatures] for name, model in models.items()}
-            raise RunFailed("InvalidInput", f"no {signature!r} of {name!r} is loaded in this worker, only {offered}")
-        return model.trace(signature)
-
-
-def fitting(traced: Sequence[Traced]) -> list[dict[str, Any]]:
-    """As many of the names as one message of the link takes, the same number for each device."""
-    records = [record._asdict() for record in traced[:MOST_TRACED_DEVICES]]
-    while len(pack(records)) > MOST_TRACED_BYTES:
-        for record in records:
-            record["names"] = record["names"][: len(record["names"]) // 2]
-    return records
 
 
 def backend_of(path: str, welcome: Mapping[str, Any]) -> Backend:

@@ -18,7 +18,6 @@ from pool.cli.screen import Texts, as_json, echo_json, endpoint_option, with_cli
 from pool.errors import PoolError, PoolUnreachable
 
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of it
-ABOVE_0 = click.FloatRange(0, 100_000, min_open=True)
 
 
 @click.command()
@@ -26,7 +25,7 @@ ABOVE_0 = click.FloatRange(0, 100_000, min_open=True)
 @click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="For each input; see above.")
 @click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one.")
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return only this output; may be repeated.")
-@click.option("--timeout", type=ABOVE_0, metavar="SECONDS", help="Default: the pool's.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Default: the pool's.")
 @as_json
 @with_client
 def submit(
@@ -47,9 +46,12 @@ def submit(
     \b
     pool submit digits --input pixels=@seven.json
     """
-    from pool.cli.values import as_json_values, as_text, read_inputs, signature_of
+    from pool.cli.values import as_json_values, as_text, read_inputs
+    from pool.client.inputs import Request, chosen
+    from pool.wire.signatures import Signature
 
-    values = read_inputs(inputs, signature_of(client, model, signature).inputs, sys.stdin.buffer)
+    known = {name: Signature.from_record(each) for name, each in client.model(model)["signatures"].items()}
+    values = read_inputs(inputs, chosen(Request(model, signature), known).inputs, sys.stdin.buffer)
     result = client.run(model, values, signature=signature, outputs=outputs or None, **more)
     if as_json:
         echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})
@@ -167,21 +169,13 @@ def load(name: str, path: str, settings: tuple[str, ...], endpoint: str | None) 
 
 
 NAME, SLOT = click.Argument(["name"]), click.Argument(["slot"], type=int)
+ANY_SLOT = click.Argument(["slot"], type=int, required=False)
 reload = change(
-    "reload",
-    "Read the configuration file again, and have each slot follow it, one after the other.\n\n"
-    "What does not come up is taken back. [pool] and [[device]] need a new pool.",
+    "reload", "Read the configuration file again; slots follow it in turn. What does not come up is taken back."
 )
 unload = change("unload", "Serve a model no more, until the next reload. Jobs that wait for it run first.", NAME)
-restart = change(
-    "restart",
-    "Start a new worker for SLOT, or for each slot, one after the other.\n\n"
-    "It starts beside the old one where the device has the memory, and takes over once it is ready.",
-    click.Argument(["slot"], type=int, required=False),
-)
+restart = change("restart", "New workers for SLOT, or for all in turn; beside the old ones if memory allows.", ANY_SLOT)
 drain = change(
-    "drain",
-    "Let the worker of SLOT finish what it runs, and end. Its models go to other slots, if they fit there.",
-    SLOT,
+    "drain", "Let the worker of SLOT finish, and end. Its models go to other slots, if they fit there.", SLOT
 )
 undrain = change("undrain", "Use a drained SLOT again.", SLOT)

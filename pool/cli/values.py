@@ -16,17 +16,9 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from pool import Client
-from pool.client.inputs import Request, chosen
 from pool.log import printable
-from pool.wire.signatures import Signature, TensorInfo, choice
+from pool.wire.signatures import TensorInfo, choice
 from pool.wire.tensors import DTYPE_NAMES
-
-
-def signature_of(client: Client, model: str, asked: str | None) -> Signature:
-    """The one that is meant, once the model is loaded. Raises `InvalidInput`."""
-    records = client.model(model)["signatures"]
-    return chosen(Request(model, asked), {name: Signature.from_record(each) for name, each in records.items()})
 
 
 def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: BinaryIO) -> dict[str, Any]:

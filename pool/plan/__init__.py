@@ -1,7 +1,6 @@
-"""What each slot should run, and the steps from what it runs to that.
+"""What each slot should run, and the steps from what it runs to that. Nothing here waits.
 
-Facts come in: the configuration, the devices, the versions on disk, what failed, who asked for what. Plans and steps
-go out. `pool.serve` acts on them. Nothing here waits, and only `versions` and `footprints` look at a disk.
+The configuration, devices, versions on disk, failures and requests come in; plans and steps for `pool.serve` go out.
 
     Facts ─ planned ─► Plan ─ Rollout.steps, beside what runs ─► Open, Retire, Failed ─► facts change, and again
 """

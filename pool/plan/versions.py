@@ -10,7 +10,7 @@ there, and at rest once two looks have found the same files. Nothing is read but
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -108,13 +108,3 @@ def _is_whole(path: str) -> bool:
     names = os.listdir(variables)
     parts = [match for match in map(PARTS.fullmatch, names) if match]
     return not names or ("variables.index" in names and bool(parts) and len(parts) == int(parts[0][1]))
-
-
-def version_text(version: Version, first: Mapping[str, str]) -> str:
-    """What answers say. `first`: by path, the digest of the files that were there first.
-
-    Files that were changed in place are another version, or two slots could serve different files under one.
-    """
-    number = "" if version.number is None else str(version.number)
-    digest = version.files.digest
-    return number if first.get(version.path, digest) == digest else f"{number}+{digest[:8]}"

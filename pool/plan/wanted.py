@@ -10,9 +10,11 @@ from typing import Any
 from pool.config import Config
 from pool.config.sections import Model
 from pool.devices import Device, merged, named
+from pool.errors import InvalidConfig
 from pool.plan.placement import ALL, Want, place, place_most
-from pool.plan.versions import Look, version_text
+from pool.plan.versions import Look
 
+MOST_MODELS = 500
 POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "versions", "labels", "tensorflow"}
 """Keys of a model that a worker does not use, so that a change of them replaces none."""
 
@@ -85,6 +87,8 @@ def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence
         if not isinstance(model.versions, str):
             gone = {str(number) for number in model.versions} - versions.keys()
             missing |= {f"{model.name}@{each}": f"model {model.name}: version {each} is not there" for each in gone}
+    if len(models) > MOST_MODELS:
+        raise InvalidConfig(f"{len(models)} versions of models are more than {MOST_MODELS}: list some in `versions`")
     placed, left_out = _placed(facts, entries, models, there)
     missing |= left_out
     slots = {}
@@ -114,7 +118,9 @@ def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -
     for version in reversed(facts.looks[model.name].versions):
         name = model.name if is_one or version.number is None else f"{model.name}@{version.number}"
         if version.is_whole and (version.path, version.files.digest) not in facts.broken:
-            text = version_text(version, facts.first)
+            number, digest = "" if version.number is None else str(version.number), version.files.digest
+            # Files that were changed in place are another version, or two slots could serve different files under one.
+            text = number if facts.first.get(version.path) == digest else f"{number}+{digest[:8]}"
             found.append(told | {"name": name, "path": version.path, "version": text, "files": version.files.digest})
         elif (last := kept.get(version.path)) and (version.path, last["files"]) not in facts.broken:
             found.append(told | {"name": name} | {key: last[key] for key in ("path", "version", "files")})

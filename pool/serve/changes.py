@@ -347,15 +347,12 @@ class Changes:
             self._fleet.has_news = True
             # If the configuration is another one by now, it has looked at other models.
             if looks is not None and looks != self._facts.looks and self._facts.config is facts.config:
-                self._see(looks)
+                try:
+                    self._adopt(self._planned(self._facts, looks))
+                except InvalidConfig as error:
+                    self._warn(f"a new version does not fit, so what is served stays: {error}")
 
         self._disk.read(lambda: looked(facts.config, facts.looks), seen)
-
-    def _see(self, looks: Mapping[str, Look]) -> None:
-        try:
-            self._adopt(self._planned(self._facts, looks))
-        except InvalidConfig as error:
-            self._warn(f"a new version does not fit, so what is served stays: {error}")
 
     def watch(self, now: float) -> None:
         """What NVML's process says: lost GPUs, and how much memory a model takes, from workers that have it alone."""

@@ -164,9 +164,13 @@ def test_a_version_is_asked_for_by_number_or_label(start_pool: StartPool, tmp_pa
         (result,) = client.broadcast("m", row(3), version=1).values()
         assert result["y"].item() == 3
         assert client.scatter("m", column(2), version="stable")["y"].tolist() == [[0], [1]]
-        for unknown in (3, "nobody", ""):
-            with pytest.raises(errors.ModelNotFound):
-                client.submit("m", row(), version=unknown).result()
+        with pytest.raises(errors.ModelNotFound):
+            client.run("m", row(), version=3)
+        (tmp_path / "next").mkdir()
+        (tmp_path / "next" / "model.stub").write_text("double?times=3")
+        (tmp_path / "next").rename(tmp_path / "m" / "3")
+        until(lambda: client.status()["slots"][0]["models"] == ["m@1", "m@2", "m@3"], "version 3 beside the others")
+        assert [client.run(name, row(3))["y"].item() for name in ("m", "m@2")] == [9, 60]
 
 
 def test_blocks_that_met_two_versions_are_asked_again_whole(start_pool: StartPool, tmp_path: Path) -> None:

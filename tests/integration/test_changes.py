@@ -28,7 +28,6 @@ class Disk:
         return f"stub:{self.folder}"
 
     def write(self, version: int | str, text: str) -> None:
-        """Whole or not at all, as careful people do it."""
         part = self.folder.parent / f"part-{version}"
         part.mkdir(parents=True)
         (part / "model.stub").write_text(text)
@@ -86,7 +85,6 @@ def load() -> Iterator[Callable[[RunningPool, str], list[tuple[str, float]]]]:
 
 
 def served(client: Client, model: str) -> set[str]:
-    """The versions that the slots serve."""
     return {slot["versions"].get(model, ["none"])[0] for slot in client.status()["slots"]}
 
 
@@ -149,20 +147,6 @@ def test_files_that_change_in_place_are_another_version(start_pool: StartPool, d
         assert client.run("m", row())["y"].item() == 5.0
     assert {factor for version, factor in seen if version == "1"} == {1.0}
     assert {factor for version, factor in seen if "+" in version} == {5.0}
-
-
-def test_several_versions_and_labels(start_pool: StartPool, disk: Disk) -> None:
-    disk.write(2, "double?times=2")
-    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"\nversions = "all"\nlabels = {{ stable = 1 }}'))
-    with Client(pool.endpoint) as client:
-        asked = {"m": 2.0, "m@1": 1.0, "m@2": 2.0, "m@stable": 1.0}
-        assert {name: client.run(name, row())["y"].item() for name in asked} == asked
-        with pytest.raises(errors.ModelNotFound, match="m@3"):
-            client.run("m@3", row())
-        disk.write(3, "double?times=3")
-        until(lambda: client.status()["slots"][0]["models"] == ["m@1", "m@2", "m@3"], "version 3 beside the others")
-        assert client.run("m", row())["y"].item() == 3.0
-        assert client.run("m@2", row())["y"].item() == 2.0
 
 
 def test_a_configuration_is_read_again(start_pool: StartPool, tmp_path: Path, load: Any) -> None:
@@ -335,7 +319,6 @@ def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: A
 def test_a_gpu_that_vanishes_in_a_rollout_is_not_the_version_s_failure(
     start_pool: StartPool, gpus: Any, disk: Disk, tmp_path: Path
 ) -> None:
-    """The replacement dies with its GPU before NVML has a word for it."""
     pool = start_pool(on_gpus(f'name = "m"\npath = "{disk.path}"\ndevice_memory = "1GiB"'), **gpus(2))
     with Client(pool.endpoint) as client:
         assert client.run("m", row()).version == "1"

@@ -109,8 +109,8 @@ MUTANTS = [
     Mutant(
         "files that changed in place are another version",
         WANTED,
-        "text = version_text(version, facts.first)",
-        "text = str(version.number)",
+        'text = number if facts.first.get(version.path) == digest else f"{number}+{digest[:8]}"',
+        "text = number",
     ),
     Mutant(
         "the newest version is served",

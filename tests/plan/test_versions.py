@@ -3,7 +3,6 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -71,14 +70,6 @@ def test_one_that_has_gone_is_missed_once_before_it_counts(tmp_path: Path, later
     assert [each.number for each in look(str(tmp_path), "newest", (), between).versions] == [1]
 
 
-def test_what_is_chosen_is_looked_at(tmp_path: Path, later: None) -> None:
-    for number in range(1, 41):
-        saved(tmp_path / str(number), of=0)
-    assert whole(look(str(tmp_path), "newest", (), None)) == [*range(33, 41)], "more are not looked at in vain"
-    assert len(look(str(tmp_path), "all", (), None).versions) == 32
-    assert whole(look(str(tmp_path), [3, 1, 99], (), None)) == [1, 3]
-
-
 def test_a_disk_that_cannot_be_read_is_a_trouble_and_takes_nothing_away(tmp_path: Path, later: None) -> None:
     saved(tmp_path / "m" / "1", of=0)
     before = look(str(tmp_path / "m"), "newest", (), None)
@@ -99,15 +90,3 @@ def test_the_files_of_a_model(tmp_path: Path) -> None:
     assert files_at(f"{tmp_path}/other").digest != before.digest
     with pytest.raises(OSError, match="No such file"):
         files_at(f"{tmp_path}/none")
-
-
-def test_a_link_is_followed_anew(tmp_path: Path, later: Any) -> None:
-    saved(tmp_path / "one" / "1", of=0)
-    saved(tmp_path / "two" / "1", of=0)
-    (tmp_path / "current").symlink_to("one")
-    before = look(str(tmp_path / "current"), "newest", (), None)
-    (tmp_path / "next").symlink_to("two")
-    (tmp_path / "next").rename(tmp_path / "current")
-    found = look(str(tmp_path / "current"), "newest", (), before)
-    assert found.versions[0].path == before.versions[0].path
-    assert found.versions[0].files != before.versions[0].files

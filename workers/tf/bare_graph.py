@@ -83,7 +83,7 @@ def _ends(
         for key in ("inputs", "outputs")
     )
     guessed = [key for key, found in (("inputs", inputs), ("outputs", outputs)) if not found]
-    inputs = inputs or _placeholders(graph)
+    inputs = inputs or _by_name(op.outputs[0] for op in graph.get_operations() if op.type in _PLACEHOLDERS)
     outputs = outputs or _guessed_outputs(graph, {tensor.op.name for tensor in inputs.values()}, reachable)
     if not outputs:
         raise CannotLoad("its outputs cannot be guessed: set `outputs` in [[model]] to names of its tensors")
@@ -94,10 +94,6 @@ def _ends(
         took = f"guessed {' and '.join(guessed)} of the graph: takes {_listed(inputs)}, gives {_listed(outputs)}"
         notes.append(f"{took}; `inputs` and `outputs` in [[model]] say otherwise")
     return inputs, outputs
-
-
-def _placeholders(graph: Any) -> dict[str, Any]:
-    return _by_name(op.outputs[0] for op in graph.get_operations() if op.type in _PLACEHOLDERS)
 
 
 def _guessed_outputs(graph: Any, inputs: Collection[str], reachable: Reachable) -> dict[str, Any]:
