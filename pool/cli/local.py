@@ -111,8 +111,8 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     endpoint = settings.pool.endpoint or own(os.environ, os.getuid())
     models, rows, needs = [], [], {}
     for name, model in plan.models.items():
-        told = plan.settings(name)
-        needs[name], source = plan.facts.needs[model.name, told["path"]]
+        told = plan.settings(name) or {"path": model.path, "version": ""}
+        needs[name], source = plan.facts.needs.get((model.name, told["path"]), (0, ""))
         seated = [slot for slot in plan.slots if name in plan.names(slot)]
         about = {"name": name, "path": told["path"], "version": told["version"], "slots": seated}
         models.append({**about, "replicas": model.replicas, "nbytes": needs[name], "source": source})

@@ -76,8 +76,11 @@ def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence
         if not versions:
             look = facts.looks[model.name]
             broken = [why for each in look.versions if (why := facts.broken.get((each.path, each.files.digest)))]
-            why = "; ".join([*broken, *look.troubles]) or "its files are not there, or not whole yet"
-            missing[model.name] = f"model {model.name}: {why}"
+            if len(broken) < len(look.versions):  # somebody copies the others, and jobs wait for them
+                models[model.name], aliases[model.name] = model, model.name
+            else:
+                why = "; ".join([*broken, *look.troubles]) or "its files are not there"
+                missing[model.name] = f"model {model.name}: {why}"
             continue
         aliases[model.name] = list(versions.values())[-1]
         aliases |= {f"{model.name}@{version}": name for version, name in versions.items() if version}
@@ -142,7 +145,8 @@ def _placed(
     places = {slot: device for slot, device in enumerate(facts.devices) if slot not in facts.away}
     wants = []
     missing: dict[str, str] = {}
-    for name, model in models.items():
+    for name in entries:
+        model = models[name]
         allowed = named(model.devices, facts.devices)
         slots = tuple(slot for slot in allowed if slot not in facts.away)
         if not slots:

@@ -180,8 +180,11 @@ class Changes:
             plan = self._planned(
                 replace(changed, lost=changed.lost | facts.lost - lost, first=facts.first, needs=needs), changed.looks
             )
-            served = {name for number in self._fleet.plan.slots for name in self._fleet.plan.names(number)}
-            if left := [plan.missing[name] for name in sorted(served & plan.missing.keys())]:
+            before, after = (
+                {name for slot in each.slots for name in each.names(slot)} for each in (self._fleet.plan, plan)
+            )
+            names = (before - after) & (plan.models.keys() | plan.missing.keys())
+            if left := [plan.missing.get(name, f"the files of {name} are not whole yet") for name in sorted(names)]:
                 raise InvalidConfig("; ".join(left))
             self._adopt(plan)
         except InvalidConfig as error:

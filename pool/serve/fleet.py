@@ -125,7 +125,7 @@ class Fleet:
 
     def why_unserved(self, model: str) -> str:
         """Why no slot will serve it; "" as long as one does or may."""
-        why = self.plan.missing.get(model) or "no slot has it among its models"
+        why = self.plan.missing.get(model, "")
         for number, told in self.plan.slots.items():
             if model not in self.plan.names(number):
                 continue
