@@ -1,6 +1,6 @@
 """TensorFlow as a worker's backend: files become models, arrays become arrays.
 
-Settings and feeds come in; arrays, or errors in the words of `workers.backend`, go out. Importing it imports TensorFlow.
+Settings and feeds come in; arrays, or errors in the words of `workers.backend`, go out. It imports TensorFlow.
 
 `backend` loads a model of any format; `model` prepares and runs it. `rows` proves by `row_rules` that rows are
 independent. `devices` puts nodes on devices. `graph` judges what a run may do, `errors` what TensorFlow raises.
