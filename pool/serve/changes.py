@@ -4,8 +4,7 @@
     looks at disks     ├─► Facts ─ planned ─► Plan ─ Rollout ─► the fleet opens and retires seats ─► news ─► again
     lost GPUs          ┘
 
-A request that does not come up is taken back: the pool returns to the facts that it began with. Files that do not come
-up are remembered as broken until they change. What came up last is `settled`.
+A request that does not come up is taken back. Files that do not come up are remembered as broken until they change.
 """
 
 import logging
@@ -228,10 +227,11 @@ class Changes:
         fleet, rollout = self._fleet, self._rollout
         if fleet.is_starting and (fleet.seats or not fleet.plan.slots):
             fleet.is_starting = any(seat.phase is Phase.COMING and seat.slot.incarnation == 1 for seat in fleet.seats)
-            # Where the newest version of a model does not load, another one is served.
-            failed = [each for seat in fleet.seats for each in seat.told["models"] if each["name"] in seat.failed]
-            if marked := [each for each in failed if self._is_replaceable(each)]:
-                self._mark(marked, "it did not load at the start")
+        # Where the newest version of a model does not load outside of a turn, as at the start, another one is served.
+        right = [s for s in fleet.seats if s.number != rollout.turn and s.told == fleet.plan.slots.get(s.number)]
+        failed = [each for seat in right for each in seat.told["models"] if each["name"] in seat.failed]
+        if marked := [each for each in failed if self._is_replaceable(each)]:
+            self._mark(marked, "it did not load")
         for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting, self._fits):
             match step:
                 case Open(number):

@@ -89,23 +89,24 @@ def served(client: Client, model: str) -> set[str]:
 
 
 def test_a_new_version_takes_over_and_a_broken_one_never_does(start_pool: StartPool, disk: Disk, load: Any) -> None:
+    disk.write(2, "double?load=kill")
     pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', 'name = "other"\npath = "stub:double"'))
     seen, others = load(pool, "m"), load(pool, "other")
     with Client(pool.endpoint) as client:
         assert client.run("m", row()).version == "1"
-        disk.write(2, "double?times=2")
-        until(lambda: served(client, "m") == {"2"}, "version 2 in both slots")
+        disk.write(3, "double?times=2")
+        until(lambda: served(client, "m") == {"3"}, "version 3 in both slots")
         assert client.run("m", row(), timeout=5)["y"].item() == 2.0
-        disk.write(3, "double?load=fail")
-        disk.write(4, "double?load=kill")
+        disk.write(4, "double?load=fail")
+        disk.write(5, "double?load=kill")
         until(lambda: pool.log.read_text().count("what was served before stays") == 2, "both to fail")
         until(lambda: client.status()["pool"]["state"] == "READY", "all to be as before")
-        assert served(client, "m") == {"2"}
-        shutil.rmtree(disk.folder / "2")
+        assert served(client, "m") == {"3"}
+        shutil.rmtree(disk.folder / "3")
         until(lambda: served(client, "m") == {"1"}, "version 1, since the others are broken or gone")
-    assert dict(seen) == {"1": 1.0, "2": 2.0}
+    assert dict(seen) == {"1": 1.0, "3": 2.0}
     assert {factor for _, factor in others} == {2.0}
-    assert pool.log.read_text().count("loads m 3") == 1, "it is tried in one slot, once"
+    assert pool.log.read_text().count("loads m 4") == 1, "it is tried in one slot, once"
 
 
 def test_folders_that_are_no_versions_are_named_once(start_pool: StartPool, disk: Disk) -> None:
@@ -140,7 +141,6 @@ def test_files_that_change_in_place_are_another_version(start_pool: StartPool, d
         until(lambda: "what was served before stays" in pool.log.read_text(), "the broken files to be tried")
         until(lambda: client.status()["pool"]["state"] == "READY", "all to be as before")
         assert client.run("m", row())["y"].item() == 5.0
-        # A worker that dies now cannot load what it had, and nothing else takes its place.
         victim = client.status()["slots"][0]
         os.kill(victim["pid"], 9)
         until(lambda: "have changed since the pool looked" in pool.log.read_text(), "the other worker's refusal")
