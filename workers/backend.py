@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pool.wire.exits import Exit
+from pool.wire import Exit
 from pool.wire.signatures import Signature
 
 Arrays = dict[str, np.ndarray]

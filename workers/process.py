@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 
 import zmq
 
-from pool.wire import RELEASE, WIRE
-from pool.wire.exits import Exit
+from pool.wire import RELEASE, WIRE, Exit
 from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage

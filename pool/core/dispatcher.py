@@ -10,6 +10,7 @@ lane looks first for those of its slot.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
@@ -19,11 +20,19 @@ LEASED = State.LEASED
 HUNG_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    max_jobs: int = 10_000
+    max_bytes: int = 2 << 30
+    max_attempts: int = 2
+    hung_after_s: float | None = None  # None: 60 s, or the longest timeout of the batch's jobs if that is longer
+
+
 class Dispatcher:
-    def __init__(self, hung_after_s: float | None) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.models: dict[str, Model] = {}
         self.workers: dict[Worker, None] = {}
-        self._hung_after_s = hung_after_s
+        self.policy = policy  # another one counts for what comes from then on
         self._hangs_at = inf  # no running batch is past its time before this
         self._timers: list[tuple[float, int, Model, Line]] = []  # a heap: lines that wait for company
         self._groups: dict[frozenset[Model], Group] = {}
@@ -183,7 +192,7 @@ class Dispatcher:
             if job.deadline - job.arrived > longest_s:
                 longest_s = job.deadline - job.arrived
         cost_s = line.usual_s if line.is_joined else line.usual_s * len(jobs)
-        hangs_at = now + (self._hung_after_s or longest_s)
+        hangs_at = now + (self.policy.hung_after_s or longest_s)
         if hangs_at < self._hangs_at:
             self._hangs_at = hangs_at
         used, place = group.used[model], jobs[0].place

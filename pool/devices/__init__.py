@@ -7,7 +7,7 @@ calls NVML, since a driver may hang in any call: a `Monitor` does.
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import glob
 from itertools import count
@@ -94,20 +94,14 @@ def named(wanted: Sequence[Entry] | None, devices: Sequence[Device], where: str 
     return sorted(found)
 
 
-def merged(base: Options, device: Device, demands: Mapping[str, Options]) -> dict[str, Any]:
-    """The options of a worker's process: [tensorflow], then the device's, then what its models demand, by their names.
+def merged(base: Options, device: Device, demands: Iterable[Options]) -> dict[str, Any]:
+    """The options of a worker's process: [tensorflow], then the device's, then what its models demand.
 
-    Workers that share a device share its memory. Raises `InvalidConfig` where two models demand different values.
+    REQUIRES that no two models demand different values. Workers that share a device share its memory.
     """
-    options, demanded = {**base, **device.tensorflow}, dict[str, str]()
-    for model, wanted in demands.items():
-        for option, value in wanted.items():
-            other = demanded.setdefault(option, model)
-            if demands[other][option] != value:
-                values = f"{other} demands {demands[other][option]!r} and {model} {value!r}"
-                why = "GPUOptions belong to the process, so give the models the same value or different devices"
-                raise InvalidConfig(f"tensorflow.{option}: {values}; {why}")
-            options[option] = value
+    options = {**base, **device.tensorflow}
+    for wanted in demands:
+        options |= wanted
     if device.workers > 1:
         options[FRACTION] = (options[FRACTION] or 1.0) / device.workers
     return options

@@ -40,10 +40,14 @@ class Footprints:
             return nbytes, "learned"
         return int(disk_bytes * PER_WEIGHTS) + BASE_BYTES if disk_bytes else 0, "weights"
 
+    def is_more(self, model: Model, digest: str, nbytes: int) -> bool:
+        """Than is known, by more than a little."""
+        return nbytes > self._known.get(key_of(model, digest), 0) * GROWN
+
     def learn(self, model: Model, digest: str, nbytes: int) -> None:
         """Keeps the most that a worker took, with this model alone and memory as it grew. May wait for the disk."""
         key = key_of(model, digest)
-        if nbytes <= self._known.get(key, 0) * GROWN:
+        if not self.is_more(model, digest, nbytes):
             return
         self._known.pop(key, None)  # the entries that have not changed for the longest time go first
         self._known = dict([*self._known.items(), (key, nbytes)][-KEPT:])

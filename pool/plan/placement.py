@@ -21,7 +21,7 @@ LOOKS = 60_000  # at places, before a search is given up: a tenth of a second
 REMEDY = "a smaller device_memory where a model needs less, other devices, fewer replicas, or fewer models"
 
 Plan = dict[int, list[str]]  # the models of each slot
-Places = Mapping[int, "Device"]  # by slot; slots of one device share its memory, and 0 bytes are no bound
+Places = Mapping[int, "Device"]  # by slot, each with its own part of the memory; 0 bytes are no bound
 There = Mapping[int, Collection[str]]
 
 
@@ -30,7 +30,7 @@ class Want:
     """A model. `options`: TensorFlow's for a whole process, so models that demand different values share no slot."""
 
     name: str
-    nbytes: int  # of a device's memory; 0: unknown, it fits everywhere
+    nbytes: int  # of a slot's memory; 0: unknown, it fits everywhere
     slots: tuple[int, ...]  # that its devices allow
     replicas: int | None  # None: "auto"; or `ALL` of its slots
     weight: float
@@ -111,7 +111,7 @@ class _Attempt:
     def __init__(self, wants: Sequence[Want], places: Places, there: There, is_still: bool) -> None:
         self._places, self._there = places, there
         self._on: dict[int, dict[str, Want]] = {slot: {} for slot in places}
-        self._free: dict[str, float] = {each.label: each.memory_bytes or inf for each in places.values()}
+        self._free: dict[int, float] = {slot: each.memory_bytes or inf for slot, each in places.items()}
         self._looks, self.deepest = LOOKS, 0
         self.allowed: dict[str, list[int]] = {}
         self.needed: dict[str, int] = {}  # the copies that there have to be
@@ -134,13 +134,14 @@ class _Attempt:
             return True
         self.deepest = max(self.deepest, number)
         want = self.order[number]
-        for chosen in combinations(self._preferred(want), copies := self.needed[want.name]):
-            put = [slot for slot in chosen if self._put(want, slot)]
-            if len(put) == copies and self.search(number + 1):
+        for chosen in combinations(self._preferred(want), self.needed[want.name]):
+            for slot in chosen:
+                self._put(want, slot)
+            if self.search(number + 1):
                 return True
-            for slot in put:
+            for slot in chosen:
                 del self._on[slot][want.name]
-                self._free[self._places[slot].label] += want.nbytes
+                self._free[slot] += want.nbytes
             self._looks -= len(self._places)
             if self._looks < 0:
                 break
@@ -149,23 +150,23 @@ class _Attempt:
     def filled(self, wants: Sequence[Want]) -> Plan:
         """With what is still needed, and further copies: they stay where no model has come, or come."""
         copies = Counter(name for on in self._on.values() for name in on)
-        places = self._places.items()
-        order = sorted(places, key=lambda place: (not self._there.get(place[0]), -self._free[place[1].label]))
-        for is_further, (slot, device) in product((False, True), order):
-            on, now = self._on[slot], self._there.get(slot, ())
+        order = sorted(self._places, key=lambda slot: (not self._there.get(slot), -self._free[slot]))
+        for is_further, slot in product((False, True), order):
+            on, now, device = self._on[slot], self._there.get(slot, ()), self._places[slot]
             for want in sorted(wants, key=lambda want: (want.name not in now, copies[want.name] / want.weight)):
                 is_idle = (device.kind == "cpu" or not on) and want.replicas is None and not want.is_stateful
-                if is_idle if is_further else copies[want.name] < self.needed[want.name]:
-                    copies[want.name] += slot in self.allowed[want.name] and self._put(want, slot)
+                is_due = is_idle if is_further else copies[want.name] < self.needed[want.name]
+                if is_due and slot in self.allowed[want.name] and self._fits(want, slot):
+                    self._put(want, slot)
+                    copies[want.name] += 1
         return {slot: [want.name for want in wants if want.name in on] for slot, on in self._on.items()}
 
     def _preferred(self, want: Want) -> list[int]:
         """Those with room, of each device one first: where the model is, then where most is free."""
 
         def preference(slot: int) -> tuple[object, ...]:
-            now, device = self._there.get(slot, ()), self._places[slot]
-            free = self._free[device.label] if want.nbytes else 0
-            return want.name not in now, device.kind == "cpu", -free, len(self._on[slot]), len(now), slot
+            now, free = self._there.get(slot, ()), self._free[slot] if want.nbytes else 0
+            return want.name not in now, self._places[slot].kind == "cpu", -free, len(self._on[slot]), len(now), slot
 
         best = sorted((slot for slot in self._choices[want.name] if self._fits(want, slot)), key=preference)
         labels = [self._places[slot].label for slot in best]
@@ -175,10 +176,8 @@ class _Attempt:
     def _fits(self, want: Want, slot: int) -> bool:
         on = self._on[slot]
         is_alone = not want.options or not any(map(want.conflict, on.values()))
-        return is_alone and want.name not in on and want.nbytes <= self._free[self._places[slot].label]
+        return is_alone and want.name not in on and want.nbytes <= self._free[slot]
 
-    def _put(self, want: Want, slot: int) -> bool:
-        if has_room := self._fits(want, slot):
-            self._on[slot][want.name] = want
-            self._free[self._places[slot].label] -= want.nbytes
-        return has_room
+    def _put(self, want: Want, slot: int) -> None:
+        self._on[slot][want.name] = want
+        self._free[slot] -= want.nbytes

@@ -7,12 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pool.config import Config
 from pool.config.sections import Model
-from pool.devices import Device, merged, named
+from pool.devices import merged, named
 from pool.errors import InvalidConfig
+from pool.plan.facts import Facts
 from pool.plan.placement import ALL, Want, place, place_most
-from pool.plan.versions import Look
 
 MOST_MODELS = 500
 POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "versions", "labels", "tensorflow"}
@@ -20,24 +19,6 @@ POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "ve
 
 Told = Mapping[str, Any]
 """What the workers of a slot are told: "generation", "tensorflow", and "models", in their order."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    config: Config
-    devices: Sequence[Device]  # by slot
-    looks: Mapping[str, Look] = field(default_factory=dict)  # by model, what its disk has
-    first: Mapping[str, str] = field(default_factory=dict)  # by path of a version, the first digest of its files
-    broken: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by path and digest, why not to serve them
-    drained: frozenset[int] = frozenset()  # slots that get nothing, since somebody has asked for it
-    lost: frozenset[int] = frozenset()  # slots whose GPU is lost, until somebody restarts them
-    generations: Mapping[int, int] = field(default_factory=dict)  # how often somebody asked to restart a slot
-    needs: Mapping[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
-    """By model and path of a version, the device memory that it needs, 0 where nobody knows; and who says so."""
-
-    @property
-    def away(self) -> frozenset[int]:
-        return self.drained | self.lost
 
 
 @dataclass(frozen=True)
@@ -97,7 +78,7 @@ def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence
     slots = {}
     for slot, names in placed.items():
         if names:
-            demands = {name: demanded(models[name]) for name in names}
+            demands = [demanded(models[name]) for name in names]
             tensorflow = merged(facts.config.tensorflow.model_dump(), facts.devices[slot], demands)
             told = [entries[name] for name in names]
             slots[slot] = {"generation": facts.generations.get(slot, 0), "tensorflow": tensorflow, "models": told}

@@ -20,22 +20,21 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pool.config import Config, load, with_model, without_model
+from pool.config import with_model, without_model
 from pool.core.failures import Refused
-from pool.devices import Device, fits_beside
+from pool.devices import fits_beside
 from pool.devices.monitor import Monitor
 from pool.errors import InvalidConfig
+from pool.plan.facts import Facts, looked, reloaded, restarted, rested, with_looks
 from pool.plan.footprints import Footprints
 from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
-from pool.plan.versions import Look, look
-from pool.plan.wanted import Facts, Plan, configured, planned
+from pool.plan.versions import Look
+from pool.plan.wanted import Plan, configured, planned
 from pool.serve.fleet import Fleet
 from pool.serve.worker import Seat
-from pool.wire.files import handler_files
 
 VERDICT_S = 6.0  # NVML's word that a GPU is lost comes later than the end of the worker that lost it
 DISK_S = 60.0
-LOOKS, REST_S = 10, 0.3
 MOST_REQUESTS = 100
 
 T = TypeVar("T")
@@ -164,10 +163,10 @@ class Changes:
             except InvalidConfig as error:
                 return error
 
-        self._disk.read(read, partial(self._began, request, facts.lost))
+        self._disk.read(read, partial(self._began, request, facts))
 
-    def _began(self, request: Request, lost: frozenset[int], changed: Facts | InvalidConfig | None) -> None:
-        """Whatever has become known meanwhile stays. `lost`: what was known when it was read."""
+    def _began(self, request: Request, then: Facts, changed: Facts | InvalidConfig | None) -> None:
+        """What has become known since `then`, when it was asked for, stays."""
         if request.progress is not Progress.READING:
             return  # its time was over
         facts = request.before = self._facts
@@ -175,10 +174,11 @@ class Changes:
         try:
             if not isinstance(changed, Facts):
                 raise changed or InvalidConfig("the disk could not be asked; the pool's log says why")
-            needs = facts.needs if changed.config is facts.config else {}
-            plan = self._planned(
-                replace(changed, lost=changed.lost | facts.lost - lost, first=facts.first, needs=needs), changed.looks
-            )
+            is_same = changed.config is facts.config
+            broken = {**changed.broken, **dict(facts.broken.items() - then.broken.items())}
+            known = replace(changed, lost=changed.lost | facts.lost - then.lost, first=facts.first, broken=broken)
+            known = replace(known, needs=facts.needs if is_same else {})
+            plan = self._planned(known, facts.looks if is_same else changed.looks)
             before, after = (
                 {name for slot in each.slots for name in each.names(slot)} for each in (self._fleet.plan, plan)
             )
@@ -368,61 +368,6 @@ class Changes:
                 continue
             levels = [self._monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._monitor.gpus]
             nbytes = sum(level.pids.get(worker.pid) or 0 for level in levels)
-            if nbytes and (model := self._fleet.plan.models.get(models[0]["name"])) is not None:
-                self._disk.read(partial(self._footprints.learn, model, models[0]["files"], nbytes), lambda _: None)
-
-
-def looked(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
-    """What the disks have of each model. May take long."""
-    return {
-        each.name: look(each.path, each.versions, handler_files(each.handler, each.handler_path), before.get(each.name))
-        for each in config.model
-    }
-
-
-def rested(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
-    """Looks again while a model has no version that is whole and at rest: somebody may be copying."""
-    looks = looked(config, before)
-    for _ in range(LOOKS):
-        if all(any(version.is_whole for version in each.versions) for each in looks.values()):
-            break
-        time.sleep(REST_S)
-        looks = looked(config, looks)
-    return looks
-
-
-def with_looks(
-    facts: Facts, looks: Mapping[str, Look], footprints: Footprints, served: Sequence[Mapping[str, Any]] = ()
-) -> Facts:
-    """What follows from the looks. What is neither there nor served is forgotten; what a model needs stays."""
-    paths = {each["path"] for each in served} | {each.path for look in looks.values() for each in look.versions}
-    first = {path: digest for path, digest in facts.first.items() if path in paths}
-    needs = {key: need for key, need in facts.needs.items() if key[1] in paths}
-    broken = {key: why for key, why in facts.broken.items() if key[0] in paths}
-    for model in facts.config.model:
-        for version in looks[model.name].versions:
-            if version.is_whole:
-                first.setdefault(version.path, version.files.digest)
-            if (model.name, version.path) not in needs:
-                need = footprints.need(model, version.files.digest, version.files.nbytes)
-                needs[model.name, version.path] = need
-    return replace(facts, looks=looks, first=first, needs=needs, broken=broken)
-
-
-def first_plan(config: Config, devices: Sequence[Device], footprints: Footprints) -> Plan:
-    """Of a pool that starts. Looks at disks. Raises `InvalidConfig`."""
-    return planned(with_looks(Facts(config, devices), rested(config, {}), footprints), {}, ())
-
-
-def reloaded(facts: Facts, source: Path) -> Facts:
-    """With the configuration that the file has now. Raises `InvalidConfig`."""
-    config = load(source)
-    if (config.pool, config.device) != (facts.config.pool, facts.config.device):
-        raise InvalidConfig("[pool] or [[device]] has changed, which needs a new pool: stop this one and start it anew")
-    return replace(facts, config=config, broken={})
-
-
-def restarted(facts: Facts, slots: Sequence[int]) -> Facts:
-    """A GPU that was lost and is there again is used again."""
-    counts = {slot: facts.generations.get(slot, 0) + 1 for slot in slots}
-    return replace(facts, generations={**facts.generations, **counts}, lost=facts.lost.difference(slots))
+            model, digest = self._fleet.plan.models.get(models[0]["name"]), models[0]["files"]
+            if model is not None and self._footprints.is_more(model, digest, nbytes):
+                self._disk.read(partial(self._footprints.learn, model, digest, nbytes), lambda _: None)

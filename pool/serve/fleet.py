@@ -16,6 +16,7 @@ from selectors import EVENT_READ, EpollSelector
 from typing import Any
 
 from pool.config import Config
+from pool.core.dispatcher import Policy
 from pool.core.failures import Refused
 from pool.core.jobs import ModelPolicy
 from pool.core.jobs import Worker as CoreWorker
@@ -26,8 +27,7 @@ from pool.devices.monitor import Monitor
 from pool.plan.rollout import Phase
 from pool.plan.wanted import Plan
 from pool.serve.worker import Seat, Worker, exit_text
-from pool.wire import RELEASE, WIRE
-from pool.wire.exits import FINAL
+from pool.wire import FINAL, RELEASE, WIRE
 from pool.wire.signatures import Signature, choice
 from pool.wire.specs import BadMessage
 
@@ -77,7 +77,9 @@ class Fleet:
 
     def adopt(self, plan: Plan) -> None:
         """From now on this is wanted. What it has no more is taken no more, and leaves with the last worker."""
-        self.plan, scheduler = plan, self.scheduler
+        self.plan, scheduler, queue = plan, self.scheduler, plan.facts.config.queue
+        hung_after = plan.facts.config.health.hung_after
+        scheduler.policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, hung_after)
         for name, model in plan.models.items():
             told = plan.settings(name)
             facts = self.models.setdefault(
@@ -345,9 +347,8 @@ class Fleet:
     def lane_comes(self, worker: Worker, route: bytes) -> None:
         """The link is read first: READY was sent before the lane's JOIN, on another socket."""
         self.hear(worker)
-        if worker.core is None or len(worker.routes) >= self.config.pool.lanes:
+        if worker.core is None or len(worker.routes) > self.config.pool.lanes:
             raise BadMessage("a lane of a worker that is not READY, or one too many")
-        worker.routes.add(route)
         self.scheduler.lane_comes(worker.core, route)
 
     def kill(self, worker: Worker, reason: str, now: float, is_hung: bool = False) -> None:

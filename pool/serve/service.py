@@ -17,9 +17,10 @@ from typing import Any
 import zmq
 from zmq.backend import zmq_poll
 
+from pool.core.dispatcher import Policy
 from pool.core.failures import Lie, Refused
 from pool.core.jobs import Batch, Call, Job
-from pool.core.scheduler import Policy, Scheduler
+from pool.core.scheduler import Scheduler
 from pool.devices.monitor import Monitor
 from pool.log import Log
 from pool.plan.footprints import NAME, Footprints
@@ -80,7 +81,6 @@ class Service:
         self.endpoint = f"ipc://{path}"
         self.is_stopping = False
         self.sources = EpollSelector()  # what is read seldom, each with what is called then
-        config = plan.facts.config
         self._notifier, self.monitor = notifier, monitor
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
         """The first number of a descriptor that no peer gets: the kernel gives out the smallest that is free."""
@@ -94,9 +94,7 @@ class Service:
         self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
         self._waiting: list[Question] = []  # without an answer
-        queue = config.queue
-        policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, config.health.hung_after)
-        self.scheduler = Scheduler(policy, self._fail, self._release)
+        self.scheduler = Scheduler(Policy(), self._fail, self._release)  # the fleet gives it the configured one
         self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources, self._peers)
         disk = Disk()
         self.changes = Changes(self.fleet, source, disk, monitor, Footprints(state / NAME))
@@ -167,7 +165,7 @@ class Service:
             if why := fleet.why_unserved(name):
                 self.scheduler.give_up(name, why)
         for client in self._clients:
-            client.account.calls.clear()  # what is known of models, their end too, counts from the next job on
+            client.account.forget_models()  # what is known of them, their end too, counts from the next job on
         self._ask_again(now)
         if (state := fleet.state) == self._state:
             return
@@ -212,13 +210,11 @@ class Service:
         """The only message that an unknown route may send. Whoever sends another one hears that it is gone."""
         if frame is not None and len(frame) == JOIN_BYTES and frame[0] == Kind.JOIN:
             peer = self._peers.get(frame[HEAD.size :])
-            if isinstance(peer, Worker):
+            if peer is not None and (isinstance(peer, Worker) or len(peer.routes) < MOST_CHANNELS):
                 self._peers[route] = peer
-                self.fleet.lane_comes(peer, route)
-                return
-            if peer is not None and len(peer.routes) < MOST_CHANNELS:
-                self._peers[route] = peer
-                peer.routes.add(route)
+                peer.routes.add(route)  # it is forgotten with the peer, whatever comes of it
+                if isinstance(peer, Worker):
+                    self.fleet.lane_comes(peer, route)
                 return
         send(self._router, route, [plain(Kind.GONE)])
 

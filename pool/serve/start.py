@@ -14,9 +14,9 @@ from pool.devices.monitor import Monitor
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import setup
+from pool.plan.facts import Facts, rested, with_looks
 from pool.plan.footprints import NAME, Footprints
-from pool.plan.wanted import Plan
-from pool.serve.changes import first_plan
+from pool.plan.wanted import Plan, planned
 from pool.serve.service import Service
 from pool.systemd import Notifier
 
@@ -63,7 +63,8 @@ def planned_at_start(config: Config, monitor: Monitor) -> Plan:
     """What a pool would run where. Starts the monitor if GPUs are wanted. Raises `InvalidConfig`."""
     sections = [each.model_dump() for each in config.device]
     devices = slots(config.pool.devices, os.environ, monitor, config.pool.workers_per_device, sections)
-    return first_plan(config, devices, Footprints(state_folder(config) / NAME))
+    footprints = Footprints(state_folder(config) / NAME)
+    return planned(with_looks(Facts(config, devices), rested(config, {}), footprints), {}, ())
 
 
 def conduct(service: Service, embedded: int | None) -> None:

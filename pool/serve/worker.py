@@ -18,8 +18,8 @@ from pool.core.slots import Slot, SlotState
 from pool.devices import Device
 from pool.plan.rollout import Phase
 from pool.plan.wanted import Told
+from pool.wire import Exit
 from pool.wire.bodies import TOKEN_BYTES
-from pool.wire.exits import Exit
 from pool.wire.link import SEALS, Link
 
 STACKS_BYTES = 256 << 10

@@ -23,7 +23,7 @@ def files_at(*paths: str) -> Files:
     for path in paths:
         for file in sorted(_below(path)):
             about = os.stat(file)
-            digest.update(repr((file, about.st_ino, about.st_size, about.st_ctime_ns)).encode())
+            digest.update(repr((file, about.st_size, about.st_ctime_ns)).encode())
             nbytes += about.st_size
             changed_ns = max(changed_ns, about.st_ctime_ns)
             count += 1

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 from core.scenes import Scene
 from pool.core import failures, jobs, scheduler
+from pool.core.dispatcher import Policy
 from pool.core.jobs import Account, Batch, Job, ModelPolicy
-from pool.core.scheduler import Policy, Scheduler
+from pool.core.scheduler import Scheduler
 from support.counting import counted
 
 CORE = SimpleNamespace(**{**vars(failures), **vars(jobs), **vars(scheduler)})

@@ -170,14 +170,12 @@ def test_workers_of_a_device_share_its_memory(found: Slots) -> None:
 def test_a_process_has_the_options_of_its_device_and_models() -> None:
     fraction, base = "per_process_gpu_memory_fraction", {"allow_growth": True, "per_process_gpu_memory_fraction": None}
     device = Device("gpu", (T4,), tensorflow={fraction: 0.5})
-    assert merged(base, Device("cpu"), {}) == base
-    assert merged(base, device, {"a": {}}) == base | {fraction: 0.5}
-    demands = {"a": {fraction: 0.25}, "b": {"allow_growth": False, fraction: 0.25}}
+    assert merged(base, Device("cpu"), []) == base
+    assert merged(base, device, [{}]) == base | {fraction: 0.5}
+    demands = [{fraction: 0.25}, {"allow_growth": False, fraction: 0.25}]
     assert merged(base, device, demands) == {"allow_growth": False, fraction: 0.25}
-    assert merged(base, Device("gpu", (T4,), workers=4), {})[fraction] == 0.25
+    assert merged(base, Device("gpu", (T4,), workers=4), [])[fraction] == 0.25
     assert merged(base, replace(device, workers=2), demands)[fraction] == 0.125
-    with pytest.raises(InvalidConfig, match=f"{fraction}: a demands 0.25 and c 0.5; GPUOptions belong to the process"):
-        merged(base, device, demands | {"c": {fraction: 0.5}})
 
 
 def test_a_replacement_starts_beside_the_old_worker_only_where_nvml_says_that_there_is_room() -> None:

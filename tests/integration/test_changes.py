@@ -183,6 +183,18 @@ def test_a_configuration_is_read_again(start_pool: StartPool, tmp_path: Path, lo
     assert sorted(line.split()[1] for line in log.read_text().splitlines()) == sorted(map(str, range(20)))
 
 
+def test_a_bound_of_the_queue_counts_from_a_reload_on(start_pool: StartPool, tmp_path: Path) -> None:
+    model = f'name = "m"\npath = "stub:double?gate={tmp_path}/gate"'
+    pool = start_pool(config(model))
+    (pool.folder / "config.toml").write_text(config(model, more="[queue]\nmax_jobs = 2"))
+    with Client(pool.endpoint) as client:
+        client.reload()
+        *taken, refused = client.submit_many("m", [row()] * 3)
+        assert isinstance(refused.exception(60), errors.Overloaded)
+        (tmp_path / "gate").touch()
+        assert [future.result(60)["y"].item() for future in taken] == [2.0, 2.0]
+
+
 def test_models_are_loaded_and_unloaded_one_request_after_the_other(start_pool: StartPool, load: Any) -> None:
     pool = start_pool(config('name = "stays"\npath = "stub:double"'))
     load(pool, "stays")

@@ -2,10 +2,11 @@
 
 import random
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import combinations
+from math import inf
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +47,7 @@ A, B = want("a", 6), want("b", 6)
         ([A, want("b", 1, 0, 1)], gpus(8, 8, 4), {}, "a b -"),  # where they fit and may be
         ([want("a", 2, replicas=2), want("b", 1, replicas=ALL)], gpus(8, 8, 8), {}, "ab ab b"),
         ([want("a", 2, replicas=2)], gpus(8, 8, 8, labels="xxy"), {}, "a - a"),  # on different devices first
+        ([A, B], gpus(8, 8, labels="xx"), {}, "a b"),  # each slot has its own part of a device
         ([A, B], CPUS, {}, "ab ab"),  # on each
         ([A, B], gpus(8, 8, 8), {0: "a", 1: "a", 2: "a"}, "a b a"),  # a further copy gives way to a model
         ([A, B], gpus(8, 8, 8), {2: "b"}, "a a b"),
@@ -101,14 +103,10 @@ def rules(each: Want, places: Places) -> tuple[list[int], int]:
 
 
 def holds(plan: Mapping[int, Sequence[Want]], places: Places) -> bool:
-    """No device has too much, and no two options conflict."""
-    used: dict[str, int] = defaultdict(int)
-    for slot, where in places.items():
-        used[where.label] += sum(each.nbytes for each in plan[slot])
+    """No slot has too much, and no two options conflict."""
+    used = {slot: sum(each.nbytes for each in on) for slot, on in plan.items()}
     do_agree = all(len({each.options["x"] for each in on if each.options}) < 2 for on in plan.values())
-    return do_agree and all(
-        used[where.label] <= where.memory_bytes or not where.memory_bytes for where in places.values()
-    )
+    return do_agree and all(used[slot] <= (each.memory_bytes or inf) for slot, each in places.items())
 
 
 def fits(choices: Sequence[tuple[Want, Sequence[int], int]], places: Places) -> bool:
@@ -198,17 +196,17 @@ def test_random_machines() -> None:
 @pytest.mark.parametrize(
     ("promise", "old", "new"),
     [
-        ("no device has more than its memory", " and want.nbytes <= self._free[self._places[slot].label]", ""),
+        ("no slot has more than its memory", " and want.nbytes <= self._free[slot]", ""),
         ("options that conflict are apart", "not want.options or", "True or"),
         ("a model is on slots that it allows", "slots = {*want.slots}", "slots = {*self._on}"),
         ("models stay", "here if is_still and", "here if False and"),
         ("a stateful model has one copy", " and not want.is_stateful", ""),
         ("a further copy shares no GPU", '(device.kind == "cpu" or not on)', "True"),
         ("a CPU never stands in for a GPU", "slots & gpus or slots if", "slots if"),
-        ("idle places are filled", "if is_idle if is_further else", "if not is_further and"),
-        ("what was tried is undone", "self._free[self._places[slot].label] += want.nbytes", "pass"),
+        ("idle places are filled", "is_idle if is_further else copies", "not is_further and copies"),
+        ("what was tried is undone", "self._free[slot] += want.nbytes", "pass"),
         ("every way is tried", "if self._looks < 0:", "if True:"),
-        ("all copies are there", "len(put) == copies and ", ""),
+        ("all copies are there", "self.needed[want.name]):", "1):"),
         ("the least weight is left out", "(-want.weight,", "(want.weight,"),
     ],
 )

@@ -65,7 +65,8 @@ class World:
         self.seats: list[Seat] = []
         self.turn: int | None = None
         self.is_starting = self.has_news = True
-        self.plan = code.first_plan(self.source, devices, self.footprints)
+        looks = code.rested(self.source, {})
+        self.plan = code.planned(code.with_looks(code.Facts(self.source, devices), looks, self.footprints), {}, ())
         self.changes = code.Changes(self, "config.toml", self, self.monitor, self.footprints)
         self.requests: list[Any] = []
 

@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 
-from pool.wire.exits import Exit
+from pool.wire import Exit
 from tf.making import run, save_graph, v1
 from workers.backend import CannotLoad, LoadFailed, RunFailed, Unfit
 from workers.tf import backend as backend_module

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pool.wire.exits import Exit
+from pool.wire import Exit
 from tf.making import TENSORFLOW, backend_with, run, save_graph, v1
 from workers.backend import CannotLoad, Unfit
 from workers.tf.library import open_session, session_config, tf

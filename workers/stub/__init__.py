@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from pool.wire.exits import Exit
+from pool.wire import Exit
 from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
 from pool.wire.tensors import DTYPES
 from workers.backend import Arrays, CannotLoad, LoadFailed, Run, RunFailed, Traced, Unfit

@@ -2,7 +2,7 @@
 
 import re
 
-from pool.wire.exits import Exit
+from pool.wire import Exit
 from workers.backend import RunFailed, Unfit
 from workers.tf.library import tf
 

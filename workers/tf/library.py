@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from pool.wire.exits import Exit
+from pool.wire import Exit
 from workers.backend import CannotLoad, Unfit
 
 # What other modules take of TensorFlow itself.
