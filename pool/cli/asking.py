@@ -170,12 +170,8 @@ def load(name: str, path: str, settings: tuple[str, ...], endpoint: str | None) 
 
 NAME, SLOT = click.Argument(["name"]), click.Argument(["slot"], type=int)
 ANY_SLOT = click.Argument(["slot"], type=int, required=False)
-reload = change(
-    "reload", "Read the configuration file again; slots follow it in turn. What does not come up is taken back."
-)
+reload = change("reload", "Follow the configuration file, slot by slot. What does not come up is taken back.")
 unload = change("unload", "Serve a model no more, until the next reload. Jobs that wait for it run first.", NAME)
 restart = change("restart", "New workers for SLOT, or for all in turn; beside the old ones if memory allows.", ANY_SLOT)
-drain = change(
-    "drain", "Let the worker of SLOT finish, and end. Its models go to other slots, if they fit there.", SLOT
-)
+drain = change("drain", "Let the worker of SLOT finish, and end. Its models go to other slots if they fit.", SLOT)
 undrain = change("undrain", "Use a drained SLOT again.", SLOT)

@@ -67,12 +67,9 @@ class Questions:
                 yield found
             case "is_ready":
                 yield all(map(self._fleet.serving, self._fleet.plan.models)) and not self._fleet.plan.missing
-            case "ready" if wanted := arguments.get("name"):
-                while not self._loaded(str(wanted)):
-                    yield None
-                yield True
             case "ready":
-                while not all(map(self._loaded, [*self._fleet.plan.models, *self._fleet.plan.missing])):
+                one, fleet = arguments.get("name"), self._fleet
+                while not all(map(self._loaded, [str(one)] if one else [*fleet.plan.models, *fleet.plan.missing])):
                     yield None
                 yield True
             case "logs":
@@ -111,11 +108,9 @@ class Questions:
 
     def _loaded(self, asked: str) -> object:
         described = self._described(self._fleet.served_as(asked))
-        if described["slots"]:
-            return described
-        if described["why"]:
-            raise Refused("ModelFailed", described["why"])
-        return None
+        if why := described["why"]:
+            raise Refused("ModelFailed", why)
+        return described if described["slots"] else None
 
     def _described(self, model: str) -> dict[str, Any]:
         fleet = self._fleet

@@ -1,44 +1,20 @@
 """The core with one promise broken: each mutant is a patch of one place, and some walk has to notice it."""
 
-import sys
+from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import resources
-from types import ModuleType, SimpleNamespace
-from unittest.mock import patch
+from types import SimpleNamespace
 
 import pytest
 
 from core.scenes import SCENES
 from core.walk import sharing, walk
+from support.mutants import Mutant, modules
 
 FILES = ("failures", "jobs", "dispatcher", "scheduler")
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """`old`, which `file` of the core has once, becomes `new`."""
-
-    promise: str
-    file: str
-    old: str
-    new: str
-
-
 def core(mutant: Mutant | None = None) -> SimpleNamespace:
-    """The names of a fresh core, with the mutant's patch."""
-    names: dict[str, object] = {}
-    with patch.dict(sys.modules):
-        for file in FILES:  # each imports from those before it
-            source = resources.files("pool.core").joinpath(f"{file}.py").read_text()
-            if mutant is not None and mutant.file == file:
-                if source.count(mutant.old) != 1:
-                    raise ValueError(f"{mutant.promise}: the patch fits {source.count(mutant.old)} times")
-                source = source.replace(mutant.old, mutant.new)
-            module = sys.modules[f"pool.core.{file}"] = ModuleType(f"pool.core.{file}")
-            exec(compile(source, f"{file}.py", "exec"), vars(module))
-            names |= vars(module)
-    return SimpleNamespace(**names)
+    return SimpleNamespace(**ChainMap(*modules("pool.core", FILES, mutant)[::-1]))
 
 
 def killer(mutant: Mutant, begin: int = 0, seeds: int = 60) -> str:

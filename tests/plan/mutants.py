@@ -1,50 +1,29 @@
 """The plan with one promise broken: each mutant is a patch of one place, and some walk has to notice it."""
 
-import sys
-from importlib import resources
-from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
-from unittest.mock import patch
+from collections import ChainMap
+from types import SimpleNamespace
 
 from plan.walk import walk
 
-FILES = ("plan.versions", "plan.wanted", "plan.rollout", "serve.changes")
+from support.mutants import Mutant, modules
+
+FILES = ("plan.versions", "plan.facts", "plan.wanted", "plan.rollout", "serve.changes")
 SEEDS = range(400)
 
 
-class Mutant(NamedTuple):
-    """`old`, which `file` has once, becomes `new`."""
-
-    promise: str
-    file: str
-    old: str
-    new: str
-
-
 class Code(SimpleNamespace):
-    """The names of all files; to set one sets it in the file that acts."""
+    """The names of all files; to set one sets it in each file."""
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
-        self.acting[name] = value
+        for each in self.files:
+            each[name] = value
 
 
 def code(mutant: Mutant | None = None) -> Code:
-    names: dict[str, object] = {}
-    with patch.dict(sys.modules):
-        for file in FILES:  # each imports from those before it
-            source = resources.files("pool").joinpath(f"{file.replace('.', '/')}.py").read_text()
-            if mutant is not None and mutant.file == file:
-                if source.count(mutant.old) != 1:
-                    raise ValueError(f"{mutant.promise}: the patch fits {source.count(mutant.old)} times")
-                source = source.replace(mutant.old, mutant.new)
-            module = sys.modules[f"pool.{file}"] = ModuleType(f"pool.{file}")
-            exec(compile(source, f"{file}.py", "exec"), vars(module))
-            names |= vars(module)
-    made = Code(**names)
-    made.__dict__["acting"] = vars(module)
-    vars(module)["REST_S"] = 0.0
-    vars(module)["log"].disabled = True
+    files = modules("pool", FILES, mutant)
+    made = Code(**ChainMap({"files": files}, *files[::-1]))
+    made.log.disabled = True
     return made
 
 
@@ -59,7 +38,7 @@ def killer(mutant: Mutant) -> str:
     return ""
 
 
-ROLLOUT, WANTED, CHANGES = "plan.rollout", "plan.wanted", "serve.changes"
+ROLLOUT, FACTS, WANTED, CHANGES = "plan.rollout", "plan.facts", "plan.wanted", "serve.changes"
 MUTANTS = [
     Mutant(
         "one slot changes at a time",
@@ -120,12 +99,12 @@ MUTANTS = [
     ),
     Mutant(
         "drained slots get nothing",
-        WANTED,
+        FACTS,
         "        return self.drained | self.lost\n",
         "        return self.lost\n",
     ),
     Mutant(
-        "lost GPUs get nothing", WANTED, "        return self.drained | self.lost\n", "        return self.drained\n"
+        "lost GPUs get nothing", FACTS, "        return self.drained | self.lost\n", "        return self.drained\n"
     ),
     Mutant(
         "a request that fails is taken back",

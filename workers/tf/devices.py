@@ -38,8 +38,7 @@ class Devices:
     """Those that a Session has. `str` of it names them as rules do: "/cpu:0, /gpu:0"."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """`names`: whole ones, such as "/job:localhost/replica:0/task:0/device:CPU:0"."""
-        self._names = [*names]
+        self._names = [*names]  # whole ones, such as "/job:localhost/replica:0/task:0/device:CPU:0"
 
     def has(self, wanted: str) -> bool:
         """Whether a device string, which may leave parts out, stands for one of them. False for what is none."""

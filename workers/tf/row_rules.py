@@ -611,10 +611,7 @@ def _folded(op: Op) -> list[Tensor]:
 
 
 # Which inputs hold what is computed, where it is not the first alone.
-_DATA = {
-    **dict.fromkeys(("Add", "AddV2", "Sub", "Mul", "Pack"), (None,)),
-    "ConcatV2": (-1,),
-}
+_DATA = {**dict.fromkeys(("Add", "AddV2", "Sub", "Mul", "Pack"), (None,)), "ConcatV2": (-1,)}
 
 
 def applied(op: Op) -> Sequence[Value]:
