@@ -114,7 +114,7 @@ class Model:
                     time.sleep(POLL_S)
             if log := self._options.get("log"):
                 with open(log, "a") as file:
-                    file.write(f"{os.getpid()} {' '.join(f'{first:g}' for first in firsts)}\n")
+                    file.write(f"{os.getpid()} {' '.join(f'{first:.9g}' for first in firsts)}\n")
             if pause := self._options.get("sleep"):
                 time.sleep(float(pause))
             for first in firsts:
