@@ -37,7 +37,7 @@ class AsyncClient(Questions):
         try:
             plan, arrays = planner.prepare(request, inputs)
         except Unknown:
-            plan, arrays = planner.prepare(request, inputs, await self._known(request))
+            plan, arrays = planner.prepare(request, inputs, await self._learned(request))
         if 0 < plan.most < plan.rows:
             work = Work(driver, request, await self._known(request))
             work.cut(plan, arrays)
@@ -79,7 +79,7 @@ class AsyncClient(Questions):
     ) -> AsyncIterator[Result]:
         """As `Client.map`."""
         driver, request = await self._connected(), requested(model, **options)
-        work = Work(driver, request, await self._known(request))
+        work = Work(driver, request, await self._learned(request))
         work.map(inputs, in_flight)
         for future in work.futures():
             await asyncio.wait([future])
@@ -98,9 +98,11 @@ class AsyncClient(Questions):
         return await (await self._connected()).question(question, arguments, timeout)
 
     async def _known(self, request: Request) -> Signatures:
+        return self._connector.planner.known.get(request.model) or await self._learned(request)
+
+    async def _learned(self, request: Request) -> Signatures:
         planner, timeout_s = self._connector.planner, request.timeout_s(self._connector.timeout_s)
-        model = request.model
-        return planner.known.get(model) or planner.learn(model, await self.model(model, timeout_s))
+        return planner.learn(request.model, await self.model(request.model, timeout_s))
 
     async def _connected(self) -> "LoopDriver":
         loop = asyncio.get_running_loop()

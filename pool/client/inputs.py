@@ -4,6 +4,7 @@ Arrays that look like ones seen before need one look into a dict. The signatures
 that may have to be converted, and for inputs of several rows, which may have to be cut.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -18,6 +19,7 @@ from pool.wire.specs import BadMessage, common_rows, job_spec, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
 
 MOST_PLANS = 1024
+DOUBTED_S = 1.0
 NUMBERS = (int, float, np.integer, np.floating)
 # What numpy makes of Python's numbers. Arrays of these dtypes go where their values go.
 OF_PYTHON = frozenset(map(np.dtype, ("bool", "int64", "uint64", "float64", "complex128")))
@@ -67,7 +69,7 @@ def requested(model: str, **options: Unpack[Options]) -> Request:
 class Plan:
     """What jobs of equal specs share."""
 
-    __slots__ = ("has_strings", "layout", "most", "names", "room", "rows", "size", "spec")
+    __slots__ = ("has_strings", "is_refused", "layout", "most", "names", "room", "rows", "size", "spec")
 
     def __init__(self, spec: bytes, layout: Layout) -> None:
         self.spec, self.layout = spec, layout
@@ -76,6 +78,7 @@ class Plan:
         self.rows = common_rows([tensor.shape for tensor in layout.tensors])
         self.room = 0  # what the largest answer so far needed, if it was large
         self.most = 0  # rows that may run together: inputs of more travel in blocks. 0: they are not joined, nor cut
+        self.is_refused = False  # a worker took no such job: the signature may be another one since a change
 
 
 class Unknown(Exception):
@@ -88,9 +91,13 @@ class Planner:
     def __init__(self) -> None:
         self._plans: dict[Any, Plan] = {}  # by spec, and by what arrays look like
         self.known: dict[str, Signatures] = {}
+        self._learned_at: dict[str, float] = {}
 
     def prepare(self, request: Request, inputs: Any, known: Signatures | None = None) -> tuple[Plan, list[Array]]:
-        """The arrays to send, in the plan's order. Raises `InvalidInput`, and `Unknown` if `known` is needed."""
+        """The arrays to send, in the plan's order. Raises `InvalidInput`, and `Unknown` if `known` is needed.
+
+        What was learned of a model a second ago refuses nothing by itself, for a change may have come since.
+        """
         model, signature, outputs, _, _, _, slot = request
         if outputs is not None:
             outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
@@ -102,10 +109,20 @@ class Planner:
         except (AttributeError, KeyError, TypeError):
             pass
         else:
-            return plan, [inputs[name] for name in plan.names]
+            if not plan.is_refused:
+                return plan, [inputs[name] for name in plan.names]
         if not isinstance(model, str) or not isinstance(signature, str | None):
             raise InvalidInput(f"model {model!r:.80}, signature {signature!r:.80}: give their names")
-        known = known or self.known.get(model)
+        if known is None and (learned := self.known.get(model)) is not None:
+            is_old = time.monotonic() - self._learned_at[model] > DOUBTED_S
+            try:
+                found = self.prepare(request, inputs, learned)
+                if not is_old or not found[0].is_refused:
+                    return found
+            except InvalidInput:
+                if not is_old:
+                    raise
+            raise Unknown(model)
         if known is not None:
             info = chosen(request, known)
             arrays = convert(inputs, info)
@@ -145,6 +162,7 @@ class Planner:
         """From the pool's answer to the question "model"."""
         made = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
         self._plans.clear()  # some may have been made without them
+        self._learned_at[model] = time.monotonic()
         self.known[model] = made
         return made
 

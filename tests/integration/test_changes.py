@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,28 @@ def test_a_new_version_takes_over_and_a_broken_one_never_does(start_pool: StartP
     assert dict(seen) == {"1": 1.0, "3": 2.0}
     assert {factor for _, factor in others} == {2.0}
     assert pool.log.read_text().count("loads m 4") == 1, "it is tried in one slot, once"
+
+
+def test_a_client_follows_a_version_that_takes_something_else(start_pool: StartPool, disk: Disk) -> None:
+    """What it knows of a signature is a second old at most where an input does not fit: here, or in the worker."""
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', devices=1))
+    wide = {"x": [[1, 2]]}
+    with Client(pool.endpoint) as client:
+
+        def answered() -> Any:
+            with suppress(errors.InvalidInput):
+                return client.run("m", wide)
+
+        assert client.run("m", {"x": [[1.0]]}).version == "1"
+        assert answered() is None
+        for version, dtype in (("2", "float64"), ("3", "int32")):  # refused by its shape here, by its dtype there
+            disk.write(version, f"double?width=2&dtype={dtype}")
+            until(lambda version=version: served(client, "m") == {version}, f"version {version}")
+            result = until(answered, "an answer")
+            assert (result.version, result["y"].dtype, result["y"].tolist()) == (version, dtype, [[2, 4]])
+        disk.write(4, "double?width=2")
+        until(lambda: served(client, "m") == {"4"}, "version 4")
+        assert [each["y"].dtype for each in client.map("m", wide)] == ["float32"], "a map asks first"
 
 
 def test_folders_that_are_no_versions_are_named_once(start_pool: StartPool, disk: Disk) -> None:
