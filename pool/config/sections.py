@@ -88,8 +88,9 @@ Devices = Annotated[
     such('a list of devices: [0, 1], ["GPU-uuid"], ["cpu", "cpu"], or with a group [[0, 1], 2]'),
 ]
 AnyDevice = Annotated[Entry | Group, such('0, "GPU-uuid", "cpu", or a group such as [0, 1]')]
-LayerDevice = Annotated[
-    str, Field(pattern=r"^/(cpu|gpu):(0|[1-9][0-9]{0,3})$"), such("a device as the worker sees it, such as '/gpu:1'")
+LayerDevice = Annotated[str, Field(pattern=r"^/(cpu|gpu):(0|[1-9][0-9]{0,3})$")]
+Layers = Annotated[
+    dict[Text, LayerDevice] | Literal["least-loaded"], such('such as { "encoder/*" = "/gpu:1" }, or "least-loaded"')
 ]
 Rows = Annotated[int, Field(ge=1, le=65536)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
@@ -167,7 +168,7 @@ class Model(Section):
     outputs: dict[str, Text] = key({}, 'Of a graph that declares no signature, such as { y = "output:0" }.')
     xla: bool = key(False, "Whether XLA compiles the graph.")
     mixed_precision: bool = key(False, "Whether 16-bit floats are used where TensorFlow holds that to be safe.")
-    layer_devices: dict[Text, LayerDevice] = key({}, 'Moves layers, such as { "encoder/*" = "/gpu:1" }.')
+    layer_devices: Layers = key({}, 'Moves layers: { "encoder/*" = "/gpu:1" }; "least-loaded" spreads variables.')
     clear_devices: bool | None = key("auto", 'Device strings in the graph: "auto" clears those of missing devices.')
     tensorflow: Options = key({}, "Options of [tensorflow] that it demands of its whole process.")
     handler: ClassName | None = key("off", 'A class with code of yours around the model, such as "module:Class".')

@@ -143,7 +143,7 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
         ('model = [{name = "a", path = "/", replicas = 0}]', '"auto", "all" or a number from 1 to 1024'),
         ("model = []", "[[model]]"),
         ('model = [{name = "a", path = "/", handler = "module.Class"}]', "should match pattern"),
-        ('model = [{name = "a", path = "/", layer_devices = {"b/*" = "gpu:1"}}]', "such as '/gpu:1'"),
+        ('model = [{name = "a", path = "/", layer_devices = {"b/*" = "gpu:1"}}]', '"encoder/*" = "/gpu:1"'),
         ('tensorflow.op_libraries = ["no.so"]', "is not there"),
         ("device = [{device = [-1]}]", "a group such as [0, 1]"),
         (

@@ -239,6 +239,52 @@ def test_strings_are_cleared_all_those_of_missing_devices_or_none(load, layers, 
     assert [note.startswith(told) for note in load(layers).notes] == [True]
 
 
+WIDTHS = {"a": 1024, "b": 512, "c": 384, "d": 256, "e": 200}  # the first has more bytes than all others
+
+
+def save_wide(folder):
+    class Wide(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernels = [tf.Variable(tf.ones([w, w]) / w, name=f"{name}/kernel") for name, w in WIDTHS.items()]
+            self.small = tf.Variable(tf.ones([8]), name="small")
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 8], name="x")])
+        def call(self, x):
+            y = x * self.small
+            for name, kernel in zip(WIDTHS, self.kernels, strict=True):
+                with tf.name_scope(name):
+                    y = tf.matmul(tf.tile(y, [1, WIDTHS[name] // 8]), kernel)[:, :8]
+            return {"y": y}
+
+    module = Wide()
+    tf.saved_model.save(module, str(folder), signatures=module.call)
+    return folder
+
+
+def save_wide_frozen(path):
+    with tf.Graph().as_default() as graph:
+        y = v1.placeholder(tf.float32, [None, 8], name="x")
+        for name, width in WIDTHS.items():
+            kernel = tf.identity(tf.constant(np.full((width, width), 1 / width, np.float32)), name=f"{name}/read")
+            y = tf.matmul(tf.tile(y, [1, width // 8]), kernel, name=f"{name}/MatMul")[:, :8]
+        tf.identity(y, name="y")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("save", [save_wide, save_wide_frozen])
+def test_least_loaded_spreads_weights_by_bytes_and_what_computes_with_them_follows(load, tmp_path, save):
+    path = save(tmp_path / "wide.pb")
+    model, plain = (load(path, layer_devices=each) for each in ("least-loaded", {}))
+    ran, feeds = where(model), {"x": np.ones((3, 8), np.float32)}
+    assert [on(ran, f"{name}/MatMul") for name in WIDTHS] == [{f"/cpu:{place}"} for place in (0, 1, 2, 3, 3)]
+    assert on(ran, "small" if save is save_wide else "y") == {"/cpu:0"}
+    assert set().union(*where(plain).values()) == {"/cpu:0"}
+    np.testing.assert_array_equal(run(model, feeds)["y"], run(plain, feeds)["y"])
+    assert model.verdicts("serving_default", "auto") == plain.verdicts("serving_default", "auto") == {"y": ""}
+
+
 @pytest.mark.parametrize(
     ("rule", "why"),
     [

@@ -7,6 +7,9 @@ of these; case counts. It matches an op by its whole name, or by its beginning u
 "encoder/dense/MatMul". Names in functions are those that they have there. A rule that matches a call, a branch or a
 loop moves what runs in it as well, but for what another rule matches, and for variables and what reads them.
 
+`layer_devices = "least-loaded"` spreads the variables by their bytes instead. What computes with one goes where it is,
+so that a run moves activations between the devices, and not weights.
+
 TensorFlow may do otherwise than a graph says, so `trace` tells of a run what ran where.
 """
 
@@ -15,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
+from math import prod
 from typing import Any
 
 from pool.wire.tensors import Array
@@ -28,6 +32,10 @@ _MOST_NAMED = 5
 MOST_NAMES = 20
 Node = tuple[str, str]
 """A scope (`workers.tf.graph.scopes`) and a name. An argument of a function counts as a node of it."""
+
+LEAST_LOADED = "least-loaded"
+LARGE_BYTES = 64 << 10  # what is smaller, such as a bias, stays where TensorFlow has it
+_HOLDERS = ("VarHandleOp", "Variable", "VariableV2", "Const")
 
 _RESOURCE = tf.resource.as_datatype_enum
 _BESIDE = b"loc:@"
@@ -48,6 +56,11 @@ class Devices:
             return False
         return any(each.make_merged_spec(asked) == each for each in map(tf.DeviceSpec.from_string, self._names))
 
+    def group(self) -> list[str]:
+        """The GPUs; without any, the CPUs."""
+        names = [*filter(None, map(short, self._names))]
+        return [name for name in names if name.startswith("/gpu")] or names
+
     def __str__(self) -> str:
         return ", ".join(filter(None, map(short, self._names)))
 
@@ -66,13 +79,22 @@ def place(graph_def: Any, settings: Mapping[str, Any], devices: Devices, is_soft
     there, and, unless `is_soft`, for a string of the graph that does and is not to be cleared.
     """
     rules: Mapping[str, str] = settings["layer_devices"]
-    for pattern, device in rules.items():
+    is_balanced = settings["layer_devices"] == LEAST_LOADED
+    for pattern, device in () if is_balanced else rules.items():
         if not devices.has(device):
             raise CannotLoad(f"layer_devices: this worker has no {device} for {pattern!r}; it has {devices}")
     nodes = [node for _, each in scopes(graph_def) for node in each]
     notes = _cleared(nodes, settings["clear_devices"], devices)
-    if rules:
-        _move(graph_def, rules)
+    if is_balanced:
+        colocation, group = Colocation(graph_def), devices.group()
+        _move(colocation, _balanced(colocation, len(group)), group)
+    elif rules:
+        colocation = Colocation(graph_def)
+        rule_of = _matched(colocation.nodes, [*rules])
+        for together in colocation.sets():
+            if numbers := [rule_of[node] for node in together if node in rule_of]:
+                rule_of.update(dict.fromkeys(together, min(numbers)))
+        _move(colocation, rule_of, [*rules.values()])
     # Of a function TensorFlow does not look whether its devices are there.
     missing = [] if is_soft else [node for node in nodes if node.device and not devices.has(node.device)]
     if missing:
@@ -94,20 +116,47 @@ def _cleared(nodes: Sequence[Any], which: bool | None, devices: Devices) -> list
     return [f"device strings of its graph are cleared, as {why}: {', '.join(named)}"] if cleared else []
 
 
-def _move(graph_def: Any, rules: Mapping[str, str]) -> None:
-    colocation = Colocation(graph_def)
-    rule_of = _matched(colocation.nodes, [*rules])
-    for together in colocation.sets():
-        if numbers := [rule_of[node] for node in together if node in rule_of]:
-            rule_of.update(dict.fromkeys(together, min(numbers)))
-    written = [f"/device:{device[1:].upper()}" for device in rules.values()]
+def _move(colocation: "Colocation", place_of: Mapping[Node, int], devices: Sequence[str]) -> None:
+    written = [f"/device:{device[1:].upper()}" for device in devices]
     for key, node in colocation.nodes.items():
-        if key in rule_of:
-            node.device = written[rule_of[key]]
+        if key in place_of:
+            node.device = written[place_of[key]]
         if "config_proto" in node.attr:  # a function that is not inlined is optimised as its call says
             config = tf.compat.v1.ConfigProto.FromString(node.attr["config_proto"].s)
             keep_from_remapper(config)
             node.attr["config_proto"].s = config.SerializeToString()
+
+
+def _balanced(colocation: "Colocation", devices: int) -> dict[Node, int]:
+    """The largest variables first, each where the fewest bytes are; a frozen graph's constants count as variables."""
+    nodes, loads = colocation.nodes, [0] * devices
+    sets = [*colocation.sets()]
+    sets += [[node] for node in nodes if nodes[node].op == "Const" and not node[0]]  # a function may have copies
+    sized = [(sum(_weights(nodes[node]) for node in each), sorted(each)) for each in sets]
+    gives: dict[Node, int] = {}
+    found: dict[Node, int] = {}
+    for nbytes, together in sorted(sized, key=lambda each: (-each[0], each[1])):
+        if nbytes >= LARGE_BYTES:
+            place = loads.index(min(loads))
+            loads[place] += nbytes
+            found |= dict.fromkeys(together, place)
+            gives |= dict.fromkeys(together, nbytes)
+    readers: dict[Node, int] = {}
+    for key, node in nodes.items():
+        if key not in found and not called_by(node, colocation.functions):
+            given = [colocation.origin(key[0], text) for text in node.input if not text.startswith("^")]
+            if large := [giver for giver in given if giver in gives]:
+                readers[key] = found[max(large, key=lambda giver: gives[giver])]
+    return found | readers
+
+
+def _weights(node: Any) -> int:
+    """Bytes of what holds numbers of floating point. Others stay: a GPU has no kernels for much of that."""
+    if node.op not in _HOLDERS or not tf.as_dtype(node.attr["dtype"].type).base_dtype.is_floating:
+        return 0
+    shape = node.attr["value"].tensor.tensor_shape if node.op == "Const" else node.attr["shape"].shape
+    sizes = [max(axis.size, 0) for axis in shape.dim]
+    return 0 if shape.unknown_rank else prod(sizes) * tf.as_dtype(node.attr["dtype"].type).size
 
 
 def keep_from_remapper(config: Any) -> None:
@@ -147,7 +196,7 @@ class Colocation:
     """
 
     def __init__(self, graph_def: Any) -> None:
-        self._functions = {function.signature.name: function for function in graph_def.library.function}
+        self.functions = {function.signature.name: function for function in graph_def.library.function}
         self.nodes = {(scope, node.name): node for scope, nodes in scopes(graph_def) for node in nodes}
         self._parent: dict[Node, Node] = {}
         for (scope, _), node in self.nodes.items():
@@ -161,6 +210,13 @@ class Colocation:
                 found.setdefault(self._root(node), []).append(node)
         yield from found.values()
 
+    def origin(self, scope: str, text: str) -> Node:
+        """The node whose tensor an input is, looked at through what passes it on."""
+        node = (scope, text.split(":")[0])
+        while node in self.nodes and self.nodes[node].op == "Identity":
+            node = (scope, self.nodes[node].input[0].split(":")[0])
+        return node
+
     def _join_node(self, scope: str, node: Any) -> None:
         if "_class" in node.attr:
             for beside in node.attr["_class"].list.s:
@@ -168,12 +224,12 @@ class Colocation:
                     self._join((scope, node.name), (scope, beside.removeprefix(_BESIDE).decode(errors="replace")))
         if "shared_name" in node.attr and (shared := node.attr["shared_name"].s):  # another handle of one resource
             self._join((scope, node.name), (node.op, f"shared {node.attr['container'].s!r} {shared!r}"))
-        called = called_by(node, self._functions)
-        definition = self._functions[node.op].signature if node.op in self._functions else op_def(node.op)
+        called = called_by(node, self.functions)
+        definition = self.functions[node.op].signature if node.op in self.functions else op_def(node.op)
         inputs = [(scope, text.split(":")[0]) for text in node.input if not text.startswith("^")]
         for at, (source, follows) in enumerate(zip(inputs, _followed(definition, node), strict=False)):
             for name, first in called:
-                arguments = self._functions[name].signature.input_arg
+                arguments = self.functions[name].signature.input_arg
                 if follows and 0 <= at - first < len(arguments):
                     self._join(source, (name, arguments[at - first].name))
             # What else names functions, such as a dataset, does not run them on its own device.
