@@ -11,6 +11,7 @@ import sys
 import click
 
 from pool.cli.asking import drain, health, load, logs, reload, restart, stop, submit, undrain, unload, wait
+from pool.cli.bench import bench
 from pool.cli.local import check, doctor, init, show_page, start, systemd
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
@@ -23,7 +24,7 @@ def cli() -> None:
     """A pool of TensorFlow inference workers: one process per GPU behind one submit()."""
 
 
-for command in (start, stop, status, models, submit, check, logs, wait, health, systemd, show_page):
+for command in (start, stop, status, models, submit, bench, check, logs, wait, health, systemd, show_page):
     cli.add_command(command)
 for command in (reload, load, unload, restart, drain, undrain, placement, init, doctor):
     cli.add_command(command)

@@ -16,9 +16,27 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
+from pool.client.inputs import Request, chosen
 from pool.log import printable
-from pool.wire.signatures import TensorInfo, choice
-from pool.wire.tensors import DTYPE_NAMES
+from pool.wire.signatures import Signature, TensorInfo, choice
+from pool.wire.tensors import DTYPE_NAMES, DTYPES
+
+
+def signature_of(record: Mapping[str, Any], asked: str | None) -> Signature:
+    """The one that is meant, of the pool's record of a model. Raises `InvalidInput`."""
+    known = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
+    return chosen(Request(record["name"], asked), known)
+
+
+def made_up(signature: Signature, rows: int) -> dict[str, Any]:
+    """Numbers from 0 to 2, whole ones 0 or 1, and short texts. `rows`: of an axis 0 of any size; other axes have 1."""
+    draw, made = np.random.default_rng(), {}
+    for name in signature.inputs.keys() - signature.defaults:
+        dtype, shape = signature.inputs[name]
+        axes = enumerate((-1,) if shape is None else shape)
+        numbers = np.asarray(2 * draw.random([rows if axis == 0 and size < 0 else abs(size) for axis, size in axes]))
+        made[name] = numbers.astype(str).astype(object) if dtype == "string" else numbers.astype(DTYPES[dtype])
+    return made
 
 
 def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: BinaryIO) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
     shell("--help")
     names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
     assert " ".join(names) == (
-        "check doctor drain health help init load logs models placement reload restart start status stop submit "
+        "bench check doctor drain health help init load logs models placement reload restart start status stop submit "
         "systemd undrain unload wait"
     )
     for name in names:

@@ -87,3 +87,19 @@ def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(stub_pool: R
     assert b"Traceback" not in left
     assert process.wait() == 130
     assert termios.tcgetattr(screen) == before
+
+
+def test_bench_counts_a_job_s_time_from_the_instant_when_it_was_due(start_pool: StartPool) -> None:
+    """One lane takes 50 ms a job: it falls behind 40 a second, and a closed loop never sees that."""
+    model = '[[model]]\nname = "slow"\npath = "stub:double?sleep=0.05"\n'
+    at = start_pool(f'[pool]\ndevices = ["cpu"]\nlanes = 1\n{model}').endpoint
+    closed, open_ = (
+        json.loads(pool(at, "bench", "slow", "--seconds", "1", "--json", *more))
+        for more in (("--in-flight", "1"), ("--rate", "40"))
+    )
+    assert 0.05 <= closed["alone"]["run_s"] <= closed["alone"]["p50_s"] < 2 * closed["loaded"]["p50_s"]
+    assert open_["loaded"]["max_s"] > 10 * open_["loaded"]["run_s"], "20 jobs wait at the end of the second"
+    assert closed["loaded"]["errors"] == open_["loaded"]["errors"] == {}
+    rejected = pool(at, "bench", "slow", "--input", "x=[[-1.0]]", status=1)
+    assert "a row that the model does not bear" in rejected
+    assert "RUN" in pool(at, "bench", "slow", "--seconds", "0.1")
