@@ -66,18 +66,18 @@ def shown(screen: int, until: bytes = b"no such text") -> bytes:
     return seen
 
 
-def test_logs_are_followed_until_ctrl_c(stub_pool: RunningPool) -> None:
-    process, screen = on_terminal(stub_pool, "logs", "--follow")
+def test_logs_are_followed_until_ctrl_c(running: RunningPool) -> None:
+    process, screen = on_terminal(running, "logs", "--follow")
     assert b"SIGKILL" not in shown(screen, b"ready: 2 of 2")
-    os.kill(stub_pool.workers()[0], signal.SIGKILL)
+    os.kill(running.workers()[0], signal.SIGKILL)
     assert b"SIGKILL" in shown(screen, b"SIGKILL")
     process.send_signal(signal.SIGINT)
     assert b"Traceback" not in shown(screen)
     assert process.wait() == 130
 
 
-def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(stub_pool: RunningPool) -> None:
-    process, screen = on_terminal(stub_pool, "status", "--watch")
+def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: RunningPool) -> None:
+    process, screen = on_terminal(running, "status", "--watch")
     before = termios.tcgetattr(screen)
     assert b"\x1b[?1049h" in shown(screen, b"ipc://")  # the alternate screen
     process.send_signal(signal.SIGINT)

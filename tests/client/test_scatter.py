@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from pool import AsyncClient, Client, errors
 from pool.client.futures import Result, Timeline
 from pool.client.scatter import combined
-from support.pools import RunningPool, StartPool, pool_in, row, until
+from support.pools import RunningPool, StartPool, row, until
 
 SLOTS = 3
 CONFIG = """
@@ -40,26 +39,19 @@ replicas = "all"
 """
 
 
-@pytest.fixture(scope="module")
-def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    folder = tmp_path_factory.mktemp("pool")
-    with pool_in(folder, CONFIG.format(folder=folder)) as made:
-        yield made
-
-
 def column(count: int) -> Any:
     return np.arange(count, dtype=np.float32)[:, None]
 
 
-def test_a_batch_runs_in_as_many_pieces_as_slots_at_the_same_time(client: Client, stub_pool: RunningPool) -> None:
+def test_a_batch_runs_in_as_many_pieces_as_slots_at_the_same_time(client: Client, running: RunningPool) -> None:
     found: list[Result] = []
     thread = threading.Thread(target=lambda: found.append(client.scatter("gated", {"x": column(8)})))
     thread.start()
     until(lambda: sum(slot["doing"].startswith("runs") for slot in client.status()["slots"]) == SLOTS, "three runs")
-    Path(stub_pool.folder, "gate").touch()
+    Path(running.folder, "gate").touch()
     thread.join()
     assert found[0]["y"].tolist() == (2 * column(8)).tolist()
-    rows = [len(line.split()) - 1 for line in Path(stub_pool.folder, "gated").read_text().splitlines()]
+    rows = [len(line.split()) - 1 for line in Path(running.folder, "gated").read_text().splitlines()]
     assert sorted(rows) == [2, 3, 3]
 
 
@@ -131,9 +123,9 @@ def test_a_job_for_each_slot(client: Client) -> None:
         client.broadcast("plain", row(-1))
 
 
-def test_awaited(stub_pool: RunningPool) -> None:
+def test_awaited(running: RunningPool) -> None:
     async def main() -> None:
-        async with AsyncClient(stub_pool.endpoint) as client:
+        async with AsyncClient(running.endpoint) as client:
             assert (await client.scatter("plain", column(6), "sum"))["y"].tolist() == [[12], [18]]
             assert (await client.scatter("plain", column(7)))["y"].tolist() == (2 * column(7)).tolist()
             assert [*await client.broadcast("plain", row())] == [0, 1, 2]

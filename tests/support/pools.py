@@ -144,13 +144,14 @@ path = "stub:echo?dtype=string"
 
 
 @pytest.fixture(scope="module")
-def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    """One for all tests of a file: two CPU workers with stub models."""
-    with pool_in(tmp_path_factory.mktemp("pool"), STUB) as running:
-        yield running
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
+    """One pool for all tests of a file, with the file's `CONFIG` or that of the stubs. `{folder}` there is its own."""
+    folder = tmp_path_factory.mktemp("pool")
+    with pool_in(folder, getattr(request.module, "CONFIG", STUB).format(folder=folder)) as made:
+        yield made
 
 
 @pytest.fixture
-def client(stub_pool: RunningPool) -> Iterator[Client]:
-    with Client(stub_pool.endpoint) as made:
+def client(running: RunningPool) -> Iterator[Client]:
+    with Client(running.endpoint) as made:
         yield made
