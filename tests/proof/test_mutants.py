@@ -1,14 +1,10 @@
 """Rules made wrong in one line each: some dependent graph must then be proven, or no test would notice the fault."""
 
-import warnings
-
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from proof.dependent import DEPENDENT
-    from proof.making import question, traced
-    from support.mutants import Mutant, modules
+from proof.dependent import DEPENDENT
+from proof.making import question, traced
+from support.mutants import Mutant, modules
 
 pytestmark = pytest.mark.tensorflow
 RULES = [
