@@ -94,19 +94,17 @@ Doctor = Callable[..., dict[str, list[str]]]
 
 
 @pytest.fixture
-def doctor(tmp_path: Path) -> Doctor:
+def doctor(tmp_path: Path, told: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """`doctor(*gpus, status, tensorflow)`: the verdict and text of each check, with a fake NVML and TensorFlow."""
 
     def examine(*gpus: Any, status: int = 0, tensorflow: str = "", **state: Any) -> dict[str, list[str]]:
-        folders = [ROOT, ROOT / "tests" / "support" / "nvml"]
+        told(*gpus, **state)
         if tensorflow:
             (tmp_path / "tensorflow").mkdir()
             (tmp_path / "tensorflow" / "__init__.py").write_text(FAKE)
-            folders.insert(0, tmp_path)
-        (tmp_path / "state").write_text(json.dumps({"gpus": gpus, **state}))
-        environ = {"PYTHONPATH": ":".join(map(str, folders)), "FAKE_NVML_STATE": f"{tmp_path}/state"}
+            monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
         argv = ["doctor", "--json", *(["--timeout", "2"] if tensorflow == "hang" else [])]
-        found = json.loads(pool(*argv, status=status, FAKE_TENSORFLOW=tensorflow, **environ))
+        found = json.loads(pool(*argv, status=status, FAKE_TENSORFLOW=tensorflow))
         return {each["check"]: [each["verdict"], each["text"]] for each in found}
 
     return examine
@@ -136,7 +134,7 @@ def test_each_gpu_is_tried_by_its_uuid(doctor: Doctor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensorflow", "told"),
+    ("tensorflow", "why"),
     [
         ("hang", "TensorFlow is silent for 2 s"),
         ("kill", "status -9"),
@@ -144,11 +142,11 @@ def test_each_gpu_is_tried_by_its_uuid(doctor: Doctor) -> None:
         ("lie", "a product of ones is 3.0 to 3.0, but should be 512"),
     ],
 )
-def test_a_tensorflow_that_does_not_work(doctor: Doctor, tensorflow: str, told: str) -> None:
+def test_a_tensorflow_that_does_not_work(doctor: Doctor, tensorflow: str, why: str) -> None:
     found = doctor(status=1, tensorflow=tensorflow)
     verdict, text = found["cpu"]
     assert verdict == "failure"
-    assert told in text
+    assert why in text
 
 
 def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
