@@ -90,6 +90,16 @@ class RunningPool:
         self.process.wait(WAIT_S)
 
 
+def command(*argv: object, status: int = 0, **environ: str) -> str:
+    """What a command of the pool prints; of a failure without output, what it says."""
+    # As for `RunningPool`, the GPUs that other tests hide are there.
+    inherited = {name: value for name, value in os.environ.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
+    line = [sys.executable, "-m", "pool", *map(str, argv)]
+    done = subprocess.run(line, env={**inherited, **environ}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout or done.stderr
+
+
 @contextmanager
 def pool_in(folder: Path, config: str) -> Iterator[RunningPool]:
     """For the fixtures of whole files. It is ready."""
