@@ -1,4 +1,4 @@
-"""Whatever becomes of a caller: dropped clients, programs that end, alarms, a notebook, loops that block or end."""
+"""Whatever becomes of a caller: dropped clients, programs that end or fork, alarms, a notebook, loops that block."""
 
 import asyncio
 import gc
@@ -91,6 +91,29 @@ with Client(sys.argv[1]) as client:
 print("fine", flush=True)
 """
     ran = python(code, running.endpoint, str(delay_ms))
+    assert (ran.stdout, ran.stderr) == ("fine\n", "")
+
+
+def test_a_forked_child_starts_afresh(running: RunningPool) -> None:
+    code = """
+import os, sys
+import numpy as np
+from pool import Client
+with Client(sys.argv[1]) as client:
+    x = {"x": np.ones((1, 1), np.float32)}
+    client.run("plain", x), client.submit("plain", x).result()
+    if (child := os.fork()) == 0:
+        try:
+            assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
+    print("fine")
+"""
+    ran = python(code, running.endpoint)
     assert (ran.stdout, ran.stderr) == ("fine\n", "")
 
 

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -224,29 +222,6 @@ def test_ctrl_c_in_run_costs_its_own_channel_alone(client: Client, gate: Path) -
     gate.touch()
     assert other.result(10)["y"].item() == 10
     assert client.run("gated", row(7))["y"].item() == 14
-
-
-def test_a_forked_child_starts_afresh(running: RunningPool) -> None:
-    code = """
-import os, sys
-import numpy as np
-from pool import Client
-with Client(sys.argv[1]) as client:
-    x = {"x": np.ones((1, 1), np.float32)}
-    client.run("plain", x), client.submit("plain", x).result()
-    if (child := os.fork()) == 0:
-        try:
-            assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
-        except BaseException as error:
-            print(repr(error), flush=True)
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
-    print("fine")
-"""
-    ran = subprocess.run([sys.executable, "-c", code, running.endpoint], capture_output=True, text=True, timeout=60)
-    assert (ran.stdout, ran.stderr) == ("fine\n", "")
 
 
 @contextmanager
