@@ -9,9 +9,9 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pool
 from benchmarks import models, ours
 from benchmarks.models import IMAGE, TINY
 from benchmarks.peer import Mosec
-from support.pools import RunningPool
+from support.pools import RunningPool, pool_in
 
 CONFIG = "[pool]\ndevices = {devices}\n[restart]\nintensity = 100\n"
 MODEL = '[[model]]\nname = "{name}"\npath = "{path}"\nbatching = "on"\nmax_batch = {batch}\n'
@@ -31,19 +31,12 @@ def process(first: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), first, arguments)
 
 
-@contextmanager
-def pool_of(options: Any, devices: int) -> Iterator[RunningPool]:
+def pool_of(options: Any, devices: int) -> AbstractContextManager[RunningPool]:
     """A pool of CPU workers with both models."""
-    folder = Path(tempfile.mkdtemp(dir=options.folder))
     config = CONFIG.format(devices=["cpu"] * devices)
     for name, batch in ((TINY, 64), (IMAGE, 16)):
         config += MODEL.format(name=name, path=options.folder / name, batch=batch)
-    running = RunningPool(folder, config, {})
-    try:
-        running.wait_for("ready:")
-        yield running
-    finally:
-        running.stop()
+    return pool_in(Path(tempfile.mkdtemp(dir=options.folder)), config)
 
 
 def compare(options: Any, what: str, unit: str, ways: dict[str, tuple[Way, str]], *peer: Any) -> None:

@@ -17,7 +17,6 @@ import pool
 from pool.cli import main
 from pool.errors import InvalidConfig, PoolUnreachable
 
-ROOT = Path(__file__).parents[2]
 # As JSON, since a dictionary's display would take a line for each key.
 STATUS: dict[str, Any] = json.loads(
     """{
@@ -237,14 +236,11 @@ def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "placed"), [(1, ""), (2, "ac bd"), (4, "a b c d"), (8, "a b c d a b c d")])
-def test_check_places_models(shell: Shell, tmp_path: Path, monkeypatch: Any, number: int, placed: str) -> None:
-    gpus = [{"uuid": f"GPU-{n}", "bus": f"0000:{n}0:00.0", "memory": 16 << 30} for n in range(number)]
-    (tmp_path / "state").write_text(json.dumps({"gpus": gpus}))
+def test_check_places_models(shell: Shell, told: Any, monkeypatch: Any, number: int, placed: str) -> None:
+    told(*({"uuid": f"GPU-{n}", "bus": f"0000:{n}0:00.0", "memory": 16 << 30} for n in range(number)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setenv("FAKE_NVML_STATE", f"{tmp_path}/state")
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests/support/nvml")
     models = [f'[[model]]\nname = "{name}"\npath = "stub:echo"\ndevice_memory = "6GiB"\n' for name in "abcd"]
-    (tmp_path / "config.toml").write_text("".join(models))
+    Path("config.toml").write_text("".join(models))
     if not placed:
         assert "pool: the models do not fit the devices: there is no room for c\n" in shell("check", status=2)
         return

@@ -1,12 +1,9 @@
 """What helps people: `pool init`, `pool doctor`, and the figures of the last minute."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 
 from pool import Client
 from pool.errors import ModelFailed
-from support.pools import row, until
+from support.pools import StartPool, command, row, until
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "workers" / "demo" / "digits"
@@ -53,22 +50,13 @@ for name in """core.framework.op_def_pb2 core.protobuf.config_pb2 core.protobuf.
 '''
 
 
-def pool(*argv: object, status: int = 0, **environ: str) -> str:
-    """What a command prints; of a failure, what it says."""
-    command = [sys.executable, "-m", "pool", *map(str, argv)]
-    inherited = {name: value for name, value in os.environ.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
-    done = subprocess.run(command, env={**inherited, **environ}, capture_output=True, text=True, timeout=100)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout or done.stderr
-
-
 def test_init_finds_models_and_writes_what_check_takes(tmp_path: Path) -> None:
     for folder in ("digits", "team/two/1", "team/two/2"):
         shutil.copytree(DIGITS, tmp_path / folder)
     for name in ("old.pb", "old.h5", "ckpt-7.meta", "new.keras", "readme.txt"):
         (tmp_path / name).write_text("x")
     (tmp_path / "circle").symlink_to(tmp_path)
-    told = pool("init", tmp_path)
+    told = command("init", tmp_path)
     assert "has 6 models" in told
     assert f"pool start --config {tmp_path}/config.toml" in told
     text = (tmp_path / "config.toml").read_text()
@@ -77,16 +65,16 @@ def test_init_finds_models_and_writes_what_check_takes(tmp_path: Path) -> None:
     assert found == dict(pair.split("=") for pair in pairs.split())
     uncommented = tmp_path / "all.toml"
     uncommented.write_text("\n".join(line.removeprefix("# ") if " = " in line else line for line in text.split("\n")))
-    record = json.loads(pool("check", "--json", "--config", uncommented, CUDA_VISIBLE_DEVICES=""))
+    record = json.loads(command("check", "--json", "--config", uncommented, CUDA_VISIBLE_DEVICES=""))
     assert {model["name"] for model in record["models"]} == set(found)
 
-    assert "stays as it is" in pool("init", tmp_path, status=1)
+    assert "stays as it is" in command("init", tmp_path, status=1)
     assert (tmp_path / "config.toml").read_text() == text
 
 
 def test_init_says_what_a_model_is(tmp_path: Path) -> None:
-    assert "holds no model; a model is" in pool("init", tmp_path, status=1)
-    assert "give the folder above it" in pool("init", DIGITS, status=1)
+    assert "holds no model; a model is" in command("init", tmp_path, status=1)
+    assert "give the folder above it" in command("init", DIGITS, status=1)
     assert not (DIGITS / "config.toml").exists()
 
 
@@ -94,19 +82,17 @@ Doctor = Callable[..., dict[str, list[str]]]
 
 
 @pytest.fixture
-def doctor(tmp_path: Path) -> Doctor:
+def doctor(tmp_path: Path, told: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """`doctor(*gpus, status, tensorflow)`: the verdict and text of each check, with a fake NVML and TensorFlow."""
 
     def examine(*gpus: Any, status: int = 0, tensorflow: str = "", **state: Any) -> dict[str, list[str]]:
-        folders = [ROOT, ROOT / "tests" / "support" / "nvml"]
+        told(*gpus, **state)
         if tensorflow:
             (tmp_path / "tensorflow").mkdir()
             (tmp_path / "tensorflow" / "__init__.py").write_text(FAKE)
-            folders.insert(0, tmp_path)
-        (tmp_path / "state").write_text(json.dumps({"gpus": gpus, **state}))
-        environ = {"PYTHONPATH": ":".join(map(str, folders)), "FAKE_NVML_STATE": f"{tmp_path}/state"}
+            monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
         argv = ["doctor", "--json", *(["--timeout", "2"] if tensorflow == "hang" else [])]
-        found = json.loads(pool(*argv, status=status, FAKE_TENSORFLOW=tensorflow, **environ))
+        found = json.loads(command(*argv, status=status, FAKE_TENSORFLOW=tensorflow))
         return {each["check"]: [each["verdict"], each["text"]] for each in found}
 
     return examine
@@ -136,7 +122,7 @@ def test_each_gpu_is_tried_by_its_uuid(doctor: Doctor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensorflow", "told"),
+    ("tensorflow", "why"),
     [
         ("hang", "TensorFlow is silent for 2 s"),
         ("kill", "status -9"),
@@ -144,11 +130,11 @@ def test_each_gpu_is_tried_by_its_uuid(doctor: Doctor) -> None:
         ("lie", "a product of ones is 3.0 to 3.0, but should be 512"),
     ],
 )
-def test_a_tensorflow_that_does_not_work(doctor: Doctor, tensorflow: str, told: str) -> None:
+def test_a_tensorflow_that_does_not_work(doctor: Doctor, tensorflow: str, why: str) -> None:
     found = doctor(status=1, tensorflow=tensorflow)
     verdict, text = found["cpu"]
     assert verdict == "failure"
-    assert told in text
+    assert why in text
 
 
 def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,23 +146,14 @@ def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pyt
     assert found["cpu"][0] == "ok"
 
 
-@pytest.fixture
-def short_minute(tmp_path: Path) -> Iterator[str]:
-    """The endpoint of a pool whose minute has two seconds."""
-    code = "import pool.serve.questions as questions, pool.cli; questions.LATELY_S = 2; pool.cli.main()"
-    (tmp_path / "config.toml").write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:double"\n')
-    endpoint = f"ipc://{tmp_path}/pool.sock"
-    environ = {**os.environ, "POOL_ENDPOINT": endpoint, "XDG_STATE_HOME": str(tmp_path)}
-    argv = [sys.executable, "-c", code, "start", "--config", str(tmp_path / "config.toml")]
-    process = subprocess.Popen(argv, env=environ, stderr=subprocess.DEVNULL)
-    yield endpoint
-    process.kill()
-    process.wait()
-
-
-def test_status_is_of_the_last_minute_and_counts_since_the_start(short_minute: str) -> None:
-    pool("wait", POOL_ENDPOINT=short_minute)
-    with Client(short_minute) as client:
+def test_status_is_of_the_last_minute_and_counts_since_the_start(
+    start_pool: StartPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = "import pool.serve.questions\npool.serve.questions.LATELY_S = 2\n"  # the minute
+    (tmp_path / "sitecustomize.py").write_text(short)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    running = start_pool('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:double"\n')
+    with Client(running.endpoint) as client:
 
         def figures() -> Any:
             return client.status()["models"][0]

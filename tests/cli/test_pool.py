@@ -12,47 +12,39 @@ from pathlib import Path
 
 import pytest
 
-from support.pools import RunningPool, StartPool
+from support.pools import RunningPool, StartPool, command
 
 READY = "READY: 1 of 1 slots ready, 1 of 1 models served\n"
 SEVEN = Path(__file__).parents[2] / "workers" / "demo" / "seven.json"
 
 
-def pool(endpoint: str, *argv: str, status: int = 0) -> str:
-    """What a command prints; of a failure, what it says."""
-    command, environ = [sys.executable, "-m", "pool", *argv], {**os.environ, "POOL_ENDPOINT": endpoint}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stderr if status else done.stdout
-
-
 @pytest.mark.tensorflow
-def test_from_start_to_stop(start_pool: StartPool) -> None:
+def test_from_start_to_stop(start_pool: StartPool, monkeypatch: pytest.MonkeyPatch) -> None:
     running = start_pool('[pool]\ndevices = ["cpu"]\n', wait=False)
-    at = running.endpoint
-    assert pool(at, "wait", "--model", "digits", "--timeout", "90") == READY
-    record = json.loads(pool(at, "status", "--json"))
+    monkeypatch.setenv("POOL_ENDPOINT", running.endpoint)
+    assert command("wait", "--model", "digits", "--timeout", "90") == READY
+    record = json.loads(command("status", "--json"))
     assert record["pool"]["pid"] == running.pid
     assert record["slots"][0]["models"] == ["digits"]
-    answer = json.loads(pool(at, "submit", "digits", "--input", f"pixels=@{SEVEN}", "--json"))
+    answer = json.loads(command("submit", "digits", "--input", f"pixels=@{SEVEN}", "--json"))
     assert answer["outputs"]["label"]["values"] == [7]
-    assert "did you mean" in pool(at, "submit", "digit", "--input", "1", status=1)
+    assert "did you mean" in command("submit", "digit", "--input", "1", status=1)
 
-    assert "ready: 1 of 1" in pool(at, "logs")
+    assert "ready: 1 of 1" in command("logs")
     assert "oneDNN" not in running.log.read_text(), "TensorFlow's words at each import are no news"
-    assert "already running" in pool(at, "start", status=1)
+    assert "already running" in command("start", status=1)
 
-    pool(at, "stop")
+    command("stop")
     assert running.process.wait(0) == 0
-    assert pool(at, "health", status=1).startswith("pool: ")
+    assert command("health", status=1).startswith("pool: ")
 
 
 def on_terminal(running: RunningPool, *argv: str) -> tuple[subprocess.Popen[bytes], int]:
     """A command, and the other end of its terminal."""
     screen, terminal = pty.openpty()
     environ = {**os.environ, "POOL_ENDPOINT": running.endpoint, "TERM": "xterm"}
-    command = [sys.executable, "-m", "pool", *argv]
-    process = subprocess.Popen(command, env=environ, stdin=terminal, stdout=terminal, stderr=terminal)
+    line = [sys.executable, "-m", "pool", *argv]
+    process = subprocess.Popen(line, env=environ, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
     return process, screen
 
@@ -66,18 +58,18 @@ def shown(screen: int, until: bytes = b"no such text") -> bytes:
     return seen
 
 
-def test_logs_are_followed_until_ctrl_c(stub_pool: RunningPool) -> None:
-    process, screen = on_terminal(stub_pool, "logs", "--follow")
+def test_logs_are_followed_until_ctrl_c(running: RunningPool) -> None:
+    process, screen = on_terminal(running, "logs", "--follow")
     assert b"SIGKILL" not in shown(screen, b"ready: 2 of 2")
-    os.kill(stub_pool.workers()[0], signal.SIGKILL)
+    os.kill(running.workers()[0], signal.SIGKILL)
     assert b"SIGKILL" in shown(screen, b"SIGKILL")
     process.send_signal(signal.SIGINT)
     assert b"Traceback" not in shown(screen)
     assert process.wait() == 130
 
 
-def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(stub_pool: RunningPool) -> None:
-    process, screen = on_terminal(stub_pool, "status", "--watch")
+def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: RunningPool) -> None:
+    process, screen = on_terminal(running, "status", "--watch")
     before = termios.tcgetattr(screen)
     assert b"\x1b[?1049h" in shown(screen, b"ipc://")  # the alternate screen
     process.send_signal(signal.SIGINT)

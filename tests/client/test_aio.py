@@ -21,9 +21,9 @@ path = "stub:double?gate={folder}/gate&log={folder}/log"
 """
 
 
-def test_many_jobs_without_a_thread(stub_pool: RunningPool) -> None:
+def test_many_jobs_without_a_thread(running: RunningPool) -> None:
     async def main() -> None:
-        async with AsyncClient(stub_pool.endpoint) as client:
+        async with AsyncClient(running.endpoint) as client:
             results = await asyncio.gather(*(client.submit("double", row(i)) for i in range(500)))
             assert [result["y"].item() for result in results] == [2.0 * i for i in range(500)]
             assert [each["y"].item() for each in await client.submit_many("plain", [[[1]], [[2]]])] == [2, 4]
@@ -41,9 +41,9 @@ def test_many_jobs_without_a_thread(stub_pool: RunningPool) -> None:
     asyncio.run(main())
 
 
-def test_map_and_large_inputs_are_cut_as_in_the_other_client(stub_pool: RunningPool) -> None:
+def test_map_and_large_inputs_are_cut_as_in_the_other_client(running: RunningPool) -> None:
     async def main() -> None:
-        async with AsyncClient(stub_pool.endpoint) as client:
+        async with AsyncClient(running.endpoint) as client:
             x = np.arange(200, dtype=np.float32)[:, None]
             for name in ("double", "plain"):
                 found = [result["y"].item() async for result in client.map(name, {"x": x}, in_flight=3)]
@@ -86,9 +86,9 @@ def test_a_cancelled_task_withdraws_its_job(start_pool: StartPool, tmp_path: Pat
     assert " 2\n" not in (tmp_path / "log").read_text()
 
 
-def test_a_fault_on_the_loop_ends_all_tasks(stub_pool: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_on_the_loop_ends_all_tasks(running: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with AsyncClient(stub_pool.endpoint) as client:
+        async with AsyncClient(running.endpoint) as client:
             with monkeypatch.context() as patch:
                 patch.setattr(Channel, "decode", lambda *_: 1 / 0)
                 with pytest.raises(errors.PoolUnreachable, match="division"):
@@ -98,13 +98,13 @@ def test_a_fault_on_the_loop_ends_all_tasks(stub_pool: RunningPool, monkeypatch:
     asyncio.run(main())
 
 
-def test_one_client_in_one_loop_after_another(stub_pool: RunningPool) -> None:
-    client = AsyncClient(stub_pool.endpoint)
+def test_one_client_in_one_loop_after_another(running: RunningPool) -> None:
+    client = AsyncClient(running.endpoint)
 
     async def once() -> float:
         return float((await client.run("plain", row()))["y"].item())
 
     assert [asyncio.run(once()) for _ in range(3)] == [2, 2, 2]
     asyncio.run(client.close())
-    with Client(stub_pool.endpoint) as other:
+    with Client(running.endpoint) as other:
         until(lambda: other.status()["clients"] == 1, "its links have ended")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, pool_in
+from support.pools import RunningPool
 
 CONFIG = """
 [pool]
@@ -29,21 +29,14 @@ max_batch = 16
 """
 
 
-@pytest.fixture(scope="module")
-def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    folder = tmp_path_factory.mktemp("pool")
-    with pool_in(folder, CONFIG.format(folder=folder)) as made:
-        yield made
-
-
 @pytest.fixture
-def runs(stub_pool: RunningPool) -> Iterator[Any]:
+def runs(running: RunningPool) -> Iterator[Any]:
     """How many rows each run of a model had, since the test began."""
     for name in ("joined", "plain"):
-        Path(stub_pool.folder, name).unlink(missing_ok=True)
+        Path(running.folder, name).unlink(missing_ok=True)
 
     def read(model: str) -> list[int]:
-        return [len(line.split()) - 1 for line in Path(stub_pool.folder, model).read_text().splitlines()]
+        return [len(line.split()) - 1 for line in Path(running.folder, model).read_text().splitlines()]
 
     return read
 

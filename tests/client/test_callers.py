@@ -1,4 +1,4 @@
-"""Whatever becomes of a caller: dropped clients, programs that end, alarms, a notebook, loops that block or end."""
+"""Whatever becomes of a caller: dropped clients, programs that end or fork, alarms, a notebook, loops that block."""
 
 import asyncio
 import gc
@@ -26,20 +26,20 @@ def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_a_dropped_client_ends_with_its_thread_and_its_link(stub_pool: RunningPool) -> None:
+def test_a_dropped_client_ends_with_its_thread_and_its_link(running: RunningPool) -> None:
     threads = threading.active_count()
-    client = Client(stub_pool.endpoint)
+    client = Client(running.endpoint)
     client.run("plain", row())
     future = client.submit("plain", row(3))
     assert future.result(10)["y"].item() == 6
     del client, future
     gc.collect()
     until(lambda: threading.active_count() == threads, "its thread has ended")
-    until(lambda: clients(stub_pool) == 0, "its link has ended")
+    until(lambda: clients(running) == 0, "its link has ended")
 
 
 @pytest.mark.parametrize("end", ["pass", "1 / 0", "os._exit(0)"])
-def test_a_program_ends_at_once_whatever_it_left_open(stub_pool: RunningPool, end: str) -> None:
+def test_a_program_ends_at_once_whatever_it_left_open(running: RunningPool, end: str) -> None:
     code = f"""
 import os, sys, threading
 import numpy as np
@@ -52,7 +52,7 @@ print("done", flush=True)
 {end}
 """
     began = time.monotonic()
-    ran = python(code, stub_pool.endpoint)
+    ran = python(code, running.endpoint)
     assert ran.stdout == "done\n"
     assert ran.stderr == "" or "ZeroDivisionError" in ran.stderr
     assert ran.returncode == (end == "1 / 0")
@@ -60,7 +60,7 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize("delay_ms", [20, 60, 120])
-def test_an_alarm_in_a_program_s_first_run(stub_pool: RunningPool, delay_ms: int) -> None:
+def test_an_alarm_in_a_program_s_first_run(running: RunningPool, delay_ms: int) -> None:
     """Modules that a first call imports would be left half imported."""
     code = """
 import signal, sys, time
@@ -90,7 +90,30 @@ with Client(sys.argv[1]) as client:
     assert min(taken) < 0.5, taken
 print("fine", flush=True)
 """
-    ran = python(code, stub_pool.endpoint, str(delay_ms))
+    ran = python(code, running.endpoint, str(delay_ms))
+    assert (ran.stdout, ran.stderr) == ("fine\n", "")
+
+
+def test_a_forked_child_starts_afresh(running: RunningPool) -> None:
+    code = """
+import os, sys
+import numpy as np
+from pool import Client
+with Client(sys.argv[1]) as client:
+    x = {"x": np.ones((1, 1), np.float32)}
+    client.run("plain", x), client.submit("plain", x).result()
+    if (child := os.fork()) == 0:
+        try:
+            assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
+    print("fine")
+"""
+    ran = python(code, running.endpoint)
     assert (ran.stdout, ran.stderr) == ("fine\n", "")
 
 
@@ -114,9 +137,9 @@ def test_a_notebook(tmp_path: Any) -> None:
     assert [each["text"] for each in streams] == ["interrupted\n", "fine\n"]
 
 
-def test_a_loop_that_blocks_keeps_every_promise(stub_pool: RunningPool) -> None:
+def test_a_loop_that_blocks_keeps_every_promise(running: RunningPool) -> None:
     async def main() -> None:
-        async with AsyncClient(stub_pool.endpoint) as client:
+        async with AsyncClient(running.endpoint) as client:
             await client.run("plain", row())
             jobs = [asyncio.ensure_future(client.run("plain", row(i))) for i in range(100)]
             short = asyncio.ensure_future(client.run("plain", row(), timeout=0.2))
@@ -129,7 +152,7 @@ def test_a_loop_that_blocks_keeps_every_promise(stub_pool: RunningPool) -> None:
     asyncio.run(main())
 
 
-def test_a_loop_that_ends_early_leaves_nothing(stub_pool: RunningPool) -> None:
+def test_a_loop_that_ends_early_leaves_nothing(running: RunningPool) -> None:
     async def leave(client: AsyncClient) -> Any:
         await client.run("plain", row())
         return asyncio.ensure_future(client.run("plain", row()))
@@ -137,7 +160,7 @@ def test_a_loop_that_ends_early_leaves_nothing(stub_pool: RunningPool) -> None:
     async def again(client: AsyncClient) -> None:
         found.append((await client.run("plain", row(4)))["y"].item())
 
-    client = AsyncClient(stub_pool.endpoint)
+    client = AsyncClient(running.endpoint)
     assert asyncio.run(leave(client)).cancelled()
     found: list[float] = []
     thread = threading.Thread(target=asyncio.run, args=[again(client)])
@@ -146,4 +169,4 @@ def test_a_loop_that_ends_early_leaves_nothing(stub_pool: RunningPool) -> None:
     assert found == [8]
     del client, thread
     gc.collect()
-    until(lambda: clients(stub_pool) == 0, "its link has ended")
+    until(lambda: clients(running) == 0, "its link has ended")

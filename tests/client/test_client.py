@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +17,32 @@ from pool import Client, errors
 from pool.client import client as module
 from pool.client import connection
 from pool.client.channel import Channel
-from support.pools import STUB, RunningPool, StartPool, pool_in, row, until
+from support.pools import STUB, RunningPool, row, until
 
-WIDE = """
-[pool]
-devices = ["cpu"]
+CONFIG = f"""{STUB}
 [[model]]
 name = "wide"
 path = "stub:double?width=50000"
+replicas = 1
 [[model]]
 name = "gated"
-path = "stub:double?gate={folder}/gate&log={folder}/log"
+path = "stub:double?gate={{folder}}/gate&log={{folder}}/ran"
+replicas = 1
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("files")
-
-
-@pytest.fixture(scope="module")
-def wide_pool(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Any:
-    with pool_in(tmp_path_factory.mktemp("pool"), WIDE.format(folder=folder)) as running:
-        yield running
-
-
 @pytest.fixture
-def wide(wide_pool: RunningPool) -> Any:
-    with Client(wide_pool.endpoint) as made:
-        yield made
-
-
-def shut(client: Client, folder: Path) -> None:
+def gate(running: RunningPool, client: Client) -> Path:
     """Jobs of "gated" wait from now on; those of the test before have ended."""
-    (folder / "gate").touch()
-    until(lambda: not client.status()["models"][1]["running"], "nothing runs")
-    (folder / "gate").unlink()
+    gate = running.folder / "gate"
+    gate.touch()
+    until(lambda: not gated(client)["running"], "nothing runs")
+    gate.unlink()
+    return gate
+
+
+def gated(client: Client) -> Any:
+    return client.status()["models"][-1]
 
 
 def test_a_result_says_where_it_comes_from(client: Client) -> None:
@@ -85,37 +75,37 @@ def test_errors_by_their_names(client: Client) -> None:
         client.run("plain", row(), timeout=0)
 
 
-def test_large_tensors_go_through_memory_that_follows_the_arrays(wide: Client) -> None:
+def test_large_tensors_go_through_memory_that_follows_the_arrays(client: Client) -> None:
     x = np.arange(50_000, dtype=np.float32)[None]
-    wide.run("wide", x)  # teaches how much room an answer needs
+    client.run("wide", x)  # teaches how much room an answer needs
     kept = []
     for factor in range(3):
-        result = wide.run("wide", x * factor)
+        result = client.run("wide", x * factor)
         assert result["y"].base is not None
         assert not isinstance(result["y"].base, bytearray), "premise: a view of shared memory"
         kept.append(result["y"][:, 100:])
         kept[-1] += 1
     for factor, rows in enumerate(kept):
         np.testing.assert_array_equal(rows, x[:, 100:] * factor * 2 + 1)
-    arena = wide._own.channel._arena
+    arena = client._own.channel._arena
     kept.clear()
     del result, rows
     region = arena.take(arena.size, 0)
     assert region is not None, "all of it is free again"
 
 
-def test_what_is_larger_than_an_arena_gets_one_of_its_own(wide: Client) -> None:
+def test_what_is_larger_than_an_arena_gets_one_of_its_own(client: Client) -> None:
     x = np.ones((400, 50_000), np.float32)  # 80 MB
     for _ in range(3):
-        result = wide.run("wide", x)
+        result = client.run("wide", x)
         assert result["y"][399, 49_999] == 2
-    assert wide._own.channel.connection._arenas <= 1
+    assert client._own.channel.connection._arenas <= 1
 
 
-def test_results_are_copied_out_once_the_arena_is_half_full(wide: Client) -> None:
+def test_results_are_copied_out_once_the_arena_is_half_full(client: Client) -> None:
     x = np.ones((40, 50_000), np.float32)  # 8 MB
-    kept = [future.result() for future in wide.submit_many("wide", [x] * 2)]
-    kept += [wide.submit("wide", x).result() for _ in range(20)]
+    kept = [future.result() for future in client.submit_many("wide", [x] * 2)]
+    kept += [client.submit("wide", x).result() for _ in range(20)]
     assert {type(result["y"].base) for result in kept[2:]} == {np.ndarray, bytearray}
     assert all((result["y"] == 2).all() for result in kept)
 
@@ -130,10 +120,10 @@ def test_three_thousand_jobs_from_eight_threads(client: Client) -> None:
             assert found == [2.0 * (first + i) for i in range(400)]
 
 
-def test_a_pool_of_another_wire_is_incompatible(stub_pool: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_of_another_wire_is_incompatible(running: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "WIRE", 99)
     with pytest.raises(errors.Incompatible, match=r"is release 0\.2\.0, this client 0\.2\.0"):
-        Client(stub_pool.endpoint)
+        Client(running.endpoint)
 
 
 def test_channels_end_with_their_threads_and_are_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,21 +143,19 @@ def test_channels_end_with_their_threads_and_are_bounded(client: Client, monkeyp
     assert len(client._channels) == 1
 
 
-def test_cancel_withdraws_a_job_that_waits(wide: Client, folder: Path) -> None:
-    shut(wide, folder)
-    running = wide.submit_many("gated", [row(100 + i) for i in range(2)])  # one for each lane
-    until(lambda: wide.status()["models"][1]["running"] == 2, "both lanes run")
-    waiting = wide.submit("gated", row(7))
-    until(lambda: wide.status()["models"][1]["waiting"] == 1, "the third job waits")
+def test_cancel_withdraws_a_job_that_waits(client: Client, gate: Path) -> None:
+    started = client.submit_many("gated", [row(100 + i) for i in range(2)])  # one for each lane
+    until(lambda: gated(client)["running"] == 2, "both lanes run")
+    waiting = client.submit("gated", row(7))
+    until(lambda: gated(client)["waiting"] == 1, "the third job waits")
     assert waiting.cancel()
     assert waiting.cancel()
     assert wait([waiting], 5).done == {waiting}
-    until(lambda: wide.status()["models"][1]["waiting"] == 0, "it is withdrawn")
-    (folder / "gate").touch()
-    assert [future.result()["y"].item() for future in running] == [200, 202]
-    assert not running[0].cancel()
-    log = (folder / "log").read_text() if (folder / "log").exists() else ""
-    assert " 7\n" not in log
+    until(lambda: gated(client)["waiting"] == 0, "it is withdrawn")
+    gate.touch()
+    assert [future.result()["y"].item() for future in started] == [200, 202]
+    assert not started[0].cancel()
+    assert " 7\n" not in gate.with_name("ran").read_text()
 
 
 def test_a_callback_may_do_anything(client: Client) -> None:
@@ -202,107 +190,83 @@ def test_a_fault_of_the_thread_ends_all_futures_and_the_next_call_works(
     assert client.submit("plain", row()).result(10)["y"].item() == 2
 
 
-def test_close_ends_what_waits(wide_pool: RunningPool, folder: Path) -> None:
-    client = Client(wide_pool.endpoint)
-    shut(client, folder)
+def test_close_ends_what_waits(running: RunningPool, gate: Path) -> None:
+    client = Client(running.endpoint)
     future = client.submit("gated", row())
     with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(client.run, "gated", row())
-        until(lambda: client.status()["models"][1]["running"] == 2, "both run")
+        started = threads.submit(client.run, "gated", row())
+        until(lambda: gated(client)["running"] == 2, "both run")
         client.close()
-        for each in (future, running):
+        for each in (future, started):
             with pytest.raises(errors.PoolUnreachable):
                 each.result(10)
     with pytest.raises(errors.PoolUnreachable, match="closed"):
         client.run("plain", row())
-    (folder / "gate").touch()
+    gate.touch()
 
 
-def test_ctrl_c_in_run_costs_its_own_channel_alone(wide: Client, folder: Path) -> None:
-    shut(wide, folder)
-    other = wide.submit("gated", row(5))
-    until(lambda: wide.status()["models"][1]["running"] == 1, "a job of another channel runs")
+def test_ctrl_c_in_run_costs_its_own_channel_alone(client: Client, gate: Path) -> None:
+    other = client.submit("gated", row(5))
+    until(lambda: gated(client)["running"] == 1, "a job of another channel runs")
 
     def interrupt() -> None:
-        until(lambda: other_client.status()["models"][1]["running"] == 2, "this thread's job runs")
+        until(lambda: gated(other_client)["running"] == 2, "this thread's job runs")
         signal.raise_signal(signal.SIGINT)
 
-    with Client(wide._connector.endpoint) as other_client:
+    with Client(client._connector.endpoint) as other_client:
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            wide.run("gated", row(6))
+            client.run("gated", row(6))
         thread.join()
-    (folder / "gate").touch()
+    gate.touch()
     assert other.result(10)["y"].item() == 10
-    assert wide.run("gated", row(7))["y"].item() == 14
+    assert client.run("gated", row(7))["y"].item() == 14
 
 
-def test_a_forked_child_starts_afresh(stub_pool: RunningPool) -> None:
-    code = """
-import os, sys
-import numpy as np
-from pool import Client
-with Client(sys.argv[1]) as client:
-    x = {"x": np.ones((1, 1), np.float32)}
-    client.run("plain", x), client.submit("plain", x).result()
-    if (child := os.fork()) == 0:
-        try:
-            assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
-        except BaseException as error:
-            print(repr(error), flush=True)
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert client.run("plain", x)["y"] == 2 and client.submit("plain", x).result(10)["y"] == 2
-    print("fine")
-"""
-    ran = subprocess.run([sys.executable, "-c", code, stub_pool.endpoint], capture_output=True, text=True, timeout=60)
-    assert (ran.stdout, ran.stderr) == ("fine\n", "")
+@contextmanager
+def frozen(running: RunningPool) -> Iterator[None]:
+    os.kill(running.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(running.pid, signal.SIGCONT)
 
 
-def test_a_frozen_pool_costs_no_job_more_than_a_second(start_pool: StartPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_pool_costs_no_job_more_than_a_second(
+    running: RunningPool, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "CONNECT_S", 0.1)
-    running = start_pool(STUB)
-    with Client(running.endpoint) as client, ThreadPoolExecutor(1) as threads:
-        large = {"x": np.ones((20_000, 1), np.float32)}
-        client.run("plain", large)
-        os.kill(running.pid, signal.SIGSTOP)
-        try:
-            began = time.monotonic()
-            calls = [
-                client.submit("plain", large, timeout=0.3),
-                threads.submit(client.run, "plain", row(), timeout=0.3),
-            ]
-            for call in calls:
-                with pytest.raises(errors.DeadlineExceeded):
-                    call.result(10)
-            assert 0.3 < time.monotonic() - began < 2.0
-            with pytest.raises(errors.PoolUnreachable, match="does not answer"):
-                Client(running.endpoint)
-        finally:
-            os.kill(running.pid, signal.SIGCONT)
-        assert client.run("plain", row(), timeout=10)["y"].item() == 2
-        sender = client._sender
-        assert sender is not None
-        assert client.submit("plain", large).result(10)["y"].shape == (20_000, 1)
-        until(lambda: not sender.channel.jobs, "the late job's memory is back")
+    large = {"x": np.ones((20_000, 1), np.float32)}
+    client.run("plain", large)
+    with ThreadPoolExecutor(1) as threads, frozen(running):
+        began = time.monotonic()
+        calls = [
+            client.submit("plain", large, timeout=0.3),
+            threads.submit(client.run, "plain", row(), timeout=0.3),
+        ]
+        for call in calls:
+            with pytest.raises(errors.DeadlineExceeded):
+                call.result(10)
+        assert 0.3 < time.monotonic() - began < 2.0
+        with pytest.raises(errors.PoolUnreachable, match="does not answer"):
+            Client(running.endpoint)
+    assert client.run("plain", row(), timeout=10)["y"].item() == 2
+    sender = client._sender
+    assert sender is not None
+    assert client.submit("plain", large).result(10)["y"].shape == (20_000, 1)
+    until(lambda: not sender.channel.jobs, "the late job's memory is back")
 
 
-def test_what_libzmq_does_not_take_waits_and_is_not_lost(start_pool: StartPool) -> None:
-    running = start_pool(STUB)
-    with Client(running.endpoint) as client:
-        client.submit("text", ["a"]).result(10)
-        os.kill(running.pid, signal.SIGSTOP)
-        try:
-            texts = [str(i) * 40_000 for i in range(10)]
-            jobs = [[texts[i % 10]] for i in range(400)]
-            client._sender.channel.region = lambda size, room: None  # type: ignore[union-attr]  # all in bodies
-            futures = client.submit_many("text", jobs)
-            until(lambda: client._sender._unsent_bytes, "libzmq takes no more")  # type: ignore[union-attr]
-            with pytest.raises(errors.Overloaded):
-                client.submit_many("text", jobs * 10)
-        finally:
-            os.kill(running.pid, signal.SIGCONT)
-        for future, job in zip(futures, jobs, strict=True):
-            assert future.result(30)["y"].tolist() == [job[0].encode()]
+def test_what_libzmq_does_not_take_waits_and_is_not_lost(running: RunningPool, client: Client) -> None:
+    client.submit("text", ["a"]).result(10)
+    with frozen(running):
+        texts = [str(i) * 40_000 for i in range(10)]
+        jobs = [[texts[i % 10]] for i in range(400)]
+        client._sender.channel.region = lambda size, room: None  # type: ignore[union-attr]  # all in bodies
+        futures = client.submit_many("text", jobs)
+        until(lambda: client._sender._unsent_bytes, "libzmq takes no more")  # type: ignore[union-attr]
+        with pytest.raises(errors.Overloaded):
+            client.submit_many("text", jobs * 10)
+    for future, job in zip(futures, jobs, strict=True):
+        assert future.result(30)["y"].tolist() == [job[0].encode()]

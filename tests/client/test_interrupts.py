@@ -59,7 +59,7 @@ def interrupt() -> None:
 
 
 @pytest.fixture
-def others(stub_pool: RunningPool, client: Client) -> Iterator[Callable[[], None]]:
+def others(running: RunningPool, client: Client) -> Iterator[Callable[[], None]]:
     """Threads of the same client with jobs of their own, none of which may fail."""
     stop, failed = threading.Event(), list[BaseException]()
 
@@ -125,13 +125,13 @@ def test_ctrl_c_at_each_line(client: Client, others: Callable[[], None], name: s
         until(lambda arena=arena: arena._collect() or arena._free == arena.size, "all shared memory is free")  # type: ignore[misc]
 
 
-def test_ctrl_c_in_the_first_calls_of_a_client(stub_pool: RunningPool) -> None:
+def test_ctrl_c_in_the_first_calls_of_a_client(running: RunningPool) -> None:
     line = 1
     while True:
         clients: list[Client] = []
 
         def first(clients: list[Client] = clients, line: int = line) -> None:
-            clients.append(Client(stub_pool.endpoint))
+            clients.append(Client(running.endpoint))
             clients[0].run("plain", row(line))
             clients[0].submit("plain", row(line, LARGE)).result(10)
 
@@ -140,7 +140,7 @@ def test_ctrl_c_in_the_first_calls_of_a_client(stub_pool: RunningPool) -> None:
                 break
         except KeyboardInterrupt:
             pass
-        for each in [*clients, Client(stub_pool.endpoint)]:
+        for each in [*clients, Client(running.endpoint)]:
             assert each.run("plain", row(3))["y"].item() == each.submit("plain", row(3)).result(10)["y"].item() == 6
             each.close()
         line += 7  # each takes a while

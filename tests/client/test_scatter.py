@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import pytest
 from pool import AsyncClient, Client, errors
 from pool.client.futures import Result, Timeline
 from pool.client.scatter import combined
-from support.pools import RunningPool, StartPool, pool_in, row, until
+from support.machine import Disk
+from support.pools import RunningPool, StartPool, row, until
 
 SLOTS = 3
 CONFIG = """
@@ -38,28 +38,30 @@ name = "shrink"
 path = "stub:shrink"
 replicas = "all"
 """
-
-
-@pytest.fixture(scope="module")
-def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    folder = tmp_path_factory.mktemp("pool")
-    with pool_in(folder, CONFIG.format(folder=folder)) as made:
-        yield made
+VERSIONS = """
+[pool]
+devices = ["cpu"]
+lanes = 1
+watch = "100ms"
+[[model]]
+name = "m"
+path = "{path}"
+"""
 
 
 def column(count: int) -> Any:
     return np.arange(count, dtype=np.float32)[:, None]
 
 
-def test_a_batch_runs_in_as_many_pieces_as_slots_at_the_same_time(client: Client, stub_pool: RunningPool) -> None:
+def test_a_batch_runs_in_as_many_pieces_as_slots_at_the_same_time(client: Client, running: RunningPool) -> None:
     found: list[Result] = []
     thread = threading.Thread(target=lambda: found.append(client.scatter("gated", {"x": column(8)})))
     thread.start()
     until(lambda: sum(slot["doing"].startswith("runs") for slot in client.status()["slots"]) == SLOTS, "three runs")
-    Path(stub_pool.folder, "gate").touch()
+    Path(running.folder, "gate").touch()
     thread.join()
     assert found[0]["y"].tolist() == (2 * column(8)).tolist()
-    rows = [len(line.split()) - 1 for line in Path(stub_pool.folder, "gated").read_text().splitlines()]
+    rows = [len(line.split()) - 1 for line in Path(running.folder, "gated").read_text().splitlines()]
     assert sorted(rows) == [2, 3, 3]
 
 
@@ -131,9 +133,9 @@ def test_a_job_for_each_slot(client: Client) -> None:
         client.broadcast("plain", row(-1))
 
 
-def test_awaited(stub_pool: RunningPool) -> None:
+def test_awaited(running: RunningPool) -> None:
     async def main() -> None:
-        async with AsyncClient(stub_pool.endpoint) as client:
+        async with AsyncClient(running.endpoint) as client:
             assert (await client.scatter("plain", column(6), "sum"))["y"].tolist() == [[12], [18]]
             assert (await client.scatter("plain", column(7)))["y"].tolist() == (2 * column(7)).tolist()
             assert [*await client.broadcast("plain", row())] == [0, 1, 2]
@@ -144,19 +146,9 @@ def test_awaited(stub_pool: RunningPool) -> None:
     asyncio.run(main())
 
 
-def versions(folder: Path, **texts: str) -> str:
-    for number, text in texts.items():
-        part = folder.parent / "part"
-        part.mkdir(parents=True)
-        (part / "model.stub").write_text(text)
-        folder.mkdir(exist_ok=True)
-        part.rename(folder / number.removeprefix("v"))
-    return f'[pool]\ndevices = ["cpu"]\nlanes = 1\nwatch = "100ms"\n[[model]]\nname = "m"\npath = "stub:{folder}"\n'
-
-
-def test_a_version_is_asked_for_by_number_or_label(start_pool: StartPool, tmp_path: Path) -> None:
-    config = versions(tmp_path / "m", v1="double?times=1", v2="double?times=20")
-    pool = start_pool(config + 'versions = "all"\nlabels = { stable = 1 }')
+def test_a_version_is_asked_for_by_number_or_label(start_pool: StartPool, disk: Disk) -> None:
+    disk.write(2, "double?times=20")
+    pool = start_pool(VERSIONS.format(path=disk.path) + 'versions = "all"\nlabels = { stable = 1 }')
     with Client(pool.endpoint) as client:
         for version, times in ((1, 1), (2, 20), ("stable", 1), (None, 20)):
             assert client.run("m", row(3), version=version)["y"].item() == 3 * times
@@ -166,22 +158,21 @@ def test_a_version_is_asked_for_by_number_or_label(start_pool: StartPool, tmp_pa
         assert client.scatter("m", column(2), version="stable")["y"].tolist() == [[0], [1]]
         with pytest.raises(errors.ModelNotFound):
             client.run("m", row(), version=3)
-        (tmp_path / "next").mkdir()
-        (tmp_path / "next" / "model.stub").write_text("double?times=3")
-        (tmp_path / "next").rename(tmp_path / "m" / "3")
+        disk.write(3, "double?times=3")
         until(lambda: client.status()["slots"][0]["models"] == ["m@1", "m@2", "m@3"], "version 3 beside the others")
         assert [client.run(name, row(3))["y"].item() for name in ("m", "m@2")] == [9, 60]
 
 
-def test_blocks_that_met_two_versions_are_asked_again_whole(start_pool: StartPool, tmp_path: Path) -> None:
-    folder, gate, log = tmp_path / "m", tmp_path / "gate", tmp_path / "log"
-    config = versions(folder, v1=f"double?times=1&gate={gate}") + 'batching = "on"\nmax_batch = 1'
+def test_blocks_that_met_two_versions_are_asked_again_whole(start_pool: StartPool, disk: Disk, tmp_path: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    disk.write(1, f"double?times=1&gate={gate}")
+    pool = start_pool(VERSIONS.format(path=disk.path) + 'batching = "on"\nmax_batch = 1')
     found: list[Result] = []
-    with Client(start_pool(config).endpoint) as client:
+    with Client(pool.endpoint) as client:
         thread = threading.Thread(target=lambda: found.append(client.run("m", {"x": 1 + column(2)})))
         thread.start()
         until(lambda: client.status()["slots"][0]["doing"].startswith("runs"), "the first block to run")
-        versions(folder, v2=f"double?times=20&log={log}")
+        disk.write(2, f"double?times=20&log={log}")
         until(log.exists, "the second block to run in the next version")
         gate.touch()
         thread.join()

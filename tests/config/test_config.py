@@ -74,11 +74,6 @@ def of(text: str, folder: Path) -> Config:
     return load(folder / "some.toml")
 
 
-def test_a_name_has_no_version(tmp_path: Path) -> None:
-    told = refused('[[model]]\nname = "a@2"\npath = "stub:double"', tmp_path)
-    assert "some.toml:2: model[0].name: 'a@2' has an @" in told
-
-
 def refused(text: str, folder: Path) -> str:
     with pytest.raises(InvalidConfig) as refusal:
         of(text, folder)
@@ -141,6 +136,7 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
         ('pool.state = "a\\u0000"', "should match pattern"),
         ('model = [{name = "a", path = "/", weight = nan}]', "a finite number"),
         ('model = [{name = "a", path = "/", replicas = 0}]', '"auto", "all" or a number from 1 to 1024'),
+        ('model = [{name = "a@2", path = "/"}]', "some.toml:1: model[0].name: 'a@2' has an @"),
         ("model = []", "[[model]]"),
         ('model = [{name = "a", path = "/", handler = "module.Class"}]', "should match pattern"),
         ('model = [{name = "a", path = "/", layer_devices = {"b/*" = "gpu:1"}}]', '"encoder/*" = "/gpu:1"'),

@@ -1,10 +1,9 @@
 """The core with one promise broken: each mutant is a patch of one place, and some walk has to notice it."""
 
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
-
-import pytest
 
 from core.scenes import SCENES
 from core.walk import sharing, walk
@@ -17,19 +16,15 @@ def core(mutant: Mutant | None = None) -> SimpleNamespace:
     return SimpleNamespace(**ChainMap(*modules("pool.core", FILES, mutant)[::-1]))
 
 
-def killer(mutant: Mutant, begin: int = 0, seeds: int = 60) -> str:
-    """The walk that notices the mutant, and how; empty if it survives."""
+def programs(mutant: Mutant) -> Iterator[partial[object]]:
+    """Those that may notice it."""
     patched = core(mutant)
-    programs: list[tuple[Callable[..., object], tuple[int, ...]]] = [(scene, ()) for scene in SCENES]
-    for seed in range(begin, begin + seeds):
-        programs += [(program, (seed,)) for program in ((walk, sharing) if seed < begin + 3 else (walk,))]
-    for program, arguments in programs:
-        try:
-            program(patched, *arguments)
-        except (Exception, pytest.fail.Exception) as error:
-            why = error if isinstance(error, AssertionError) else ""  # a KeyError would print the whole core
-            return f"{program.__name__} {arguments}: {type(error).__name__}: {why}"
-    return ""
+    for scene in SCENES:
+        yield partial(scene, patched)
+    for seed in range(60):
+        yield partial(walk, patched, seed)
+        if seed < 3:
+            yield partial(sharing, patched, seed)
 
 
 MUTANTS = (

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from core.mutants import MUTANTS, Mutant, core, killer
+from core.mutants import MUTANTS, core, programs
 from core.scenes import SCENES
 from core.walk import sharing, walk
+from support.mutants import Mutant, killer
 
 WALKS = int(os.environ.get("WALKS", "40"))
 SEEN = {  # how often at least, in sixty walks: a walk that meets nothing shows nothing
@@ -53,4 +54,4 @@ def test_a_scene(scene: Callable[[object], None]) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.promise)
 def test_a_broken_promise_is_noticed(mutant: Mutant) -> None:
-    assert killer(mutant)
+    assert killer(programs(mutant))

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ BLOCK = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<te
 LINK = re.compile(r"\]\((?!https:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^##+ (.*)$", re.MULTILINE)
 MOST_PAGES, MOST_LINES = 14, 2000
+CONFIG = '[pool]\ndevices = ["cpu"]\n'
 BY_CI = ("start", "test")  # `.ci/run` runs these
 
 
@@ -99,12 +99,6 @@ def test_files_that_are_named_are_there() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    with pool_in(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n') as running:
-        yield running
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder as a reader may have it: a configuration, the demo model and its input."""
@@ -126,15 +120,15 @@ def test_toml(block: Block, folder: Path) -> None:
 
 @pytest.mark.tensorflow
 @run("python")
-def test_python(block: Block, folder: Path, served: RunningPool) -> None:
-    execute([sys.executable, "-c", block.text], folder, served)
+def test_python(block: Block, folder: Path, running: RunningPool) -> None:
+    execute([sys.executable, "-c", block.text], folder, running)
 
 
 @pytest.mark.tensorflow
 @run("sh")
-def test_sh(block: Block, folder: Path, served: RunningPool) -> None:
+def test_sh(block: Block, folder: Path, running: RunningPool) -> None:
     pool = f'pool() {{ "{sys.executable}" -m pool "$@"; }}'
-    execute(["bash", "-euo", "pipefail", "-c", f"{pool}\n{block.text}"], folder, served)
+    execute(["bash", "-euo", "pipefail", "-c", f"{pool}\n{block.text}"], folder, running)
 
 
 @pytest.mark.tensorflow
@@ -147,11 +141,11 @@ def test_the_handler_of_its_page_serves(folder: Path) -> None:
     (folder / "handlers").mkdir()
     (folder / "handlers" / "names.py").write_text(python)
     image = np.ravel(json.loads((folder / "seven.json").read_text())).astype(np.uint8).tobytes()
-    with pool_in(folder, f'[pool]\ndevices = ["cpu"]\n{toml}') as running, Client(running.endpoint) as client:
+    with pool_in(folder, CONFIG + toml) as own, Client(own.endpoint) as client:
         assert client.run("digits", {"image": [image]})["name"].tolist() == [b"seven"]
 
 
-def execute(command: list[str], folder: Path, served: RunningPool) -> None:
-    environ = {**os.environ, "POOL_ENDPOINT": served.endpoint}
+def execute(command: list[str], folder: Path, running: RunningPool) -> None:
+    environ = {**os.environ, "POOL_ENDPOINT": running.endpoint}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

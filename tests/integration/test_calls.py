@@ -1,4 +1,4 @@
-"""What a lone job costs: Python and C calls together, as `sys.setprofile` counts them, in each process of its way."""
+"""What a lone job costs the client and the pool: Python and C calls together, as `sys.setprofile` counts them."""
 
 import json
 import os
@@ -11,42 +11,13 @@ from support.counting import counted
 from support.pools import row
 
 CONFIG = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "double"\npath = "stub:double"\nbatching = "on"\n'
-X = row()
 
 
 def test_the_client_s_calls(client: Client) -> None:
-    calls = counted(lambda: client.run("double", X))
+    inputs = row()
+    calls = counted(lambda: client.run("double", inputs))
     print(f"client: {calls}")
     assert calls <= 45
-
-
-def test_the_lane_s_calls() -> None:
-    import time
-
-    from pool.wire.bodies import BATCH, HEAD, Kind, bodies
-    from pool.wire.specs import job_spec
-    from pool.wire.tensors import describe, encode
-    from workers.arenas import Arenas
-    from workers.calls import Calls, Loaded
-    from workers.lane import Lane
-    from workers.stub import Backend
-
-    settings = {"name": "double", "path": "stub:double", "allowed_batch_sizes": [], "version": ""}
-    lane = Lane(Calls([Loaded(Backend().load(settings), settings)]), Arenas(), 0, "cpu:0")
-    spec, data = job_spec("double", "", None, describe(X)), b"".join(encode([*X.values()]))
-    head = HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), len(data), 1, 1.0, 0.0)
-    frame = BATCH.pack(Kind.RUN, 0, 0, 1, 1) + head + spec + data
-
-    def job() -> None:  # as `Lane.serve` does it between receiving and sending
-        came = time.monotonic()
-        _, _, model, count, number = BATCH.unpack_from(frame)
-        flags, answers = lane.run(model, [*bodies(frame, BATCH.size)], came)
-        answers.insert(0, BATCH.pack(Kind.DONE, flags, model, count, number))
-        b"".join(answers)
-
-    calls = counted(job)
-    print(f"lane: {calls}")
-    assert calls <= 60 + 3  # of which three are this test's own
 
 
 IN_THE_POOL = """

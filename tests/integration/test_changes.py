@@ -1,6 +1,5 @@
 """What a pool serves changes while jobs run: none is lost, none is answered by what was not wanted."""
 
-import json
 import os
 import shutil
 import threading
@@ -13,46 +12,13 @@ from typing import Any
 import pytest
 
 from pool import Client, errors
+from support.machine import Disk
 from support.pools import RunningPool, StartPool, row, until
 
-ROOT = Path(__file__).parents[2]
 
-
-class Disk:
-    """A model with versions, each of which multiplies by another number."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def path(self) -> str:
-        return f"stub:{self.folder}"
-
-    def write(self, version: int | str, text: str) -> None:
-        part = self.folder.parent / f"part-{version}"
-        part.mkdir(parents=True)
-        (part / "model.stub").write_text(text)
-        target = self.folder / str(version)
-        target.parent.mkdir(exist_ok=True)
-        if target.exists():
-            (part / "model.stub").replace(target / "model.stub")
-            part.rmdir()
-        else:
-            part.rename(target)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    made = Disk(tmp_path / "m")
-    made.write(1, "double?times=1")
-    return made
-
-
-def config(*models: str, devices: int = 2, more: str = "") -> str:
-    listed = ", ".join(['"cpu"'] * devices)
-    return f'[pool]\ndevices = [{listed}]\nwatch = "100ms"\n{more}\n' + "\n".join(
-        f"[[model]]\n{each}" for each in models
-    )
+def config(*models: str, devices: str = '["cpu", "cpu"]', more: str = "") -> str:
+    head = f'[pool]\ndevices = {devices}\nwatch = "100ms"\n{more}\n'
+    return head + "\n".join(f"[[model]]\n{each}" for each in models)
 
 
 @pytest.fixture
@@ -150,7 +116,7 @@ def test_folders_that_are_no_versions_are_named_once(start_pool: StartPool, disk
 
 
 def test_files_that_change_in_place_are_another_version(start_pool: StartPool, disk: Disk, load: Any) -> None:
-    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', devices=3))
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', devices='["cpu", "cpu", "cpu"]'))
     seen = load(pool, "m")
     with Client(pool.endpoint) as client:
         until(lambda: seen, "an answer")
@@ -195,7 +161,7 @@ def test_a_configuration_is_read_again(start_pool: StartPool, tmp_path: Path, lo
         assert [slot["models"] for slot in client.status()["slots"]] == [["comes", "stays"]] * 2
         assert client.model("stays")["signatures"]["serving_default"]["max_batch"] == 8
         for text, reason in (
-            (config(stays, devices=3), r"\[pool\].*needs a new pool"),
+            (config(stays, devices='["cpu"]'), r"\[pool\].*needs a new pool"),
             (config(stays) + "\nmax_bach = 3", r"config\.toml:\d+: .*did you mean 'max_batch'"),
         ):
             path.write_text(text)
@@ -286,7 +252,7 @@ def test_a_slot_is_drained_and_used_again(start_pool: StartPool, load: Any) -> N
 def test_one_bad_model_of_thirty_keeps_its_slot_from_serving_it_alone(start_pool: StartPool, fault: str) -> None:
     models = [f'name = "m{n}"\npath = "stub:double?times={n}"' for n in range(29)]
     models.insert(15, f'name = "bad"\npath = "stub:double?load={fault}"')
-    pool = start_pool(config(*models, devices=1, more='[health]\nload_timeout = "1s"'))
+    pool = start_pool(config(*models, devices='["cpu"]', more='[health]\nload_timeout = "1s"'))
     with Client(pool.endpoint) as client:
         assert [client.run(f"m{n}", row())["y"].item() for n in range(29)] == [float(n) for n in range(29)]
         with pytest.raises(errors.ModelFailed, match="model bad"):
@@ -298,46 +264,39 @@ def test_one_bad_model_of_thirty_keeps_its_slot_from_serving_it_alone(start_pool
 
 
 @pytest.fixture
-def gpus(tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """`gpus(4, lost=[1])`: what NVML says from now on. Returns the environment of a pool."""
+def gpus(told: Callable[..., None]) -> Callable[..., None]:
+    """`gpus(4, lost=[1])`: what NVML says from now on."""
 
-    def told(number: int, lost: tuple[int, ...] = ()) -> dict[str, str]:
+    def tell(number: int, lost: tuple[int, ...] = ()) -> None:
         cards: list[dict[str, Any]] = [
             {"uuid": f"GPU-{n}", "bus": f"0000:{n + 1:02}:00.0", "memory": 16 << 30, "used": 1 << 30}
             for n in range(number)
         ]
         for n in lost:
             cards[n]["lost"] = 15
-        (tmp_path / "part").write_text(json.dumps({"gpus": cards}))
-        (tmp_path / "part").rename(tmp_path / "state")
-        return {"FAKE_NVML_STATE": f"{tmp_path}/state", "PYTHONPATH": f"{ROOT}:{ROOT}/tests/support/nvml"}
+        told(*cards)
 
-    return told
+    return tell
 
 
 FOUR = [f'name = "{name}"\npath = "stub:double?times={n}"\ndevice_memory = "6GiB"' for n, name in enumerate("abcd")]
 
 
-def on_gpus(*models: str) -> str:
-    return '[pool]\nwatch = "100ms"\n' + "\n".join(f"[[model]]\n{each}" for each in models)
-
-
 @pytest.mark.parametrize("number", [2, 4, 8])
 def test_four_models_on_gpus(start_pool: StartPool, gpus: Any, number: int) -> None:
-    pool = start_pool(on_gpus(*FOUR), **gpus(number))
+    gpus(number)
+    pool = start_pool(config(*FOUR, devices='"auto"'))
     with Client(pool.endpoint) as client:
         assert [client.run(name, row())["y"].item() for name in "abcd"] == [0.0, 1.0, 2.0, 3.0]
-        slots = client.status()["slots"]
-        assert [len(slot["models"]) for slot in slots] == [2 if number == 2 else 1] * number
-        for slot in slots:
-            environ = Path(f"/proc/{slot['pid']}/environ").read_bytes().split(b"\0")
-            assert f"CUDA_VISIBLE_DEVICES=GPU-{slot['slot']}".encode() in environ
+        placed = [len(slot["models"]) for slot in client.status()["slots"]]
+        assert placed == [2 if number == 2 else 1] * number
         with pytest.raises(errors.InvalidConfig, match=r"do not fit the devices(.*\n)*  huge +40.0 GiB"):
             client.load("huge", "stub:double?times=0", device_memory="40GiB")  # the path of another one, too
 
 
 def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: Any, load: Any) -> None:
-    pool = start_pool(on_gpus(*FOUR[:3]), **gpus(3))
+    gpus(3)
+    pool = start_pool(config(*FOUR[:3], devices='"auto"'))
     load(pool, "a")
     with Client(pool.endpoint) as client:
         home = {name: slot["slot"] for slot in client.status()["slots"] for name in slot["models"]}
@@ -352,9 +311,10 @@ def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: A
 
 
 def test_a_gpu_that_vanishes_in_a_rollout_is_not_the_version_s_failure(
-    start_pool: StartPool, gpus: Any, disk: Disk, tmp_path: Path
+    start_pool: StartPool, gpus: Any, disk: Disk
 ) -> None:
-    pool = start_pool(on_gpus(f'name = "m"\npath = "{disk.path}"\ndevice_memory = "1GiB"'), **gpus(2))
+    gpus(2)
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"\ndevice_memory = "1GiB"', devices='"auto"'))
     with Client(pool.endpoint) as client:
         assert client.run("m", row()).version == "1"
         disk.write(2, "double?times=2&load=hang")

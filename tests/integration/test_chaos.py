@@ -3,7 +3,6 @@
 CHAOS_SEED, CHAOS_SECONDS.
 """
 
-import json
 import os
 import random
 import signal
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
+from support.machine import Disk
 from support.pools import RunningPool, StartPool
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "240"))
@@ -57,8 +57,6 @@ MORE = """
 name = "more{number}"
 path = "stub:double"
 """
-ROOT = Path(__file__).parents[2]
-NVML = ROOT / "tests" / "support" / "nvml"
 WIDTH = {"wide": 20_000}
 BLOWS = ("worker", "worker", "worker", "frozen worker", "pool", "stop", "frozen pool")
 CHANGES = (
@@ -75,13 +73,12 @@ CHANGES = (
 
 
 class Chaos:
-    def __init__(self, start_pool: StartPool, folder: Path, seed: int) -> None:
-        self.config, self.start_pool, self.folder = CONFIG.format(folder=folder), start_pool, folder
-        self.environ = {"FAKE_NVML_STATE": f"{folder}/gpus", "PYTHONPATH": f"{ROOT}:{NVML}"}
-        self.version = 0
+    def __init__(self, start_pool: StartPool, told: Callable[..., None], folder: Path, seed: int) -> None:
+        self.config, self.start_pool, self.told = CONFIG.format(folder=folder), start_pool, told
+        self.disk, self.version = Disk(folder / "versions"), 0
         self.write("double?times=1")
         self.gpus(is_lost=False)
-        self.pool: RunningPool = start_pool(self.config, **self.environ)
+        self.pool: RunningPool = start_pool(self.config)
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -104,13 +101,13 @@ class Chaos:
             case "pool" | "stop":
                 self.pool.kill() if what == "pool" else self.pool.stop()
                 self.pool.log.unlink()
-                self.pool = self.start_pool(self.config, wait=False, folder=self.pool.folder, **self.environ)
+                self.pool = self.start_pool(self.config, wait=False, folder=self.pool.folder)
             case "a good version":
                 self.write(f"double?times={self.version + 1}")
             case "a bad version":
                 self.write(self.random.choice(("double?load=fail", "double?load=kill", "no such stub")))
             case "the same version again":
-                for file in self.folder.glob("versions/*/model.stub"):
+                for file in self.disk.folder.glob("*/model.stub"):
                     file.write_text(file.read_text() + " ")
             case "a lost GPU" | "a found GPU":
                 self.gpus(is_lost=what == "a lost GPU")
@@ -125,17 +122,12 @@ class Chaos:
 
     def write(self, text: str) -> None:
         self.version += 1
-        part = self.folder / "part"
-        part.mkdir()
-        (part / "model.stub").write_text(text)
-        (self.folder / "versions").mkdir(exist_ok=True)
-        part.rename(self.folder / "versions" / str(self.version))
+        self.disk.write(self.version, text)
 
     def gpus(self, is_lost: bool) -> None:
         cards = [{"uuid": f"GPU-{n}", "bus": f"0000:0{n}:00.0", "memory": 1 << 34, "used": 0} for n in range(3)]
         cards[1] |= {"lost": 15} if is_lost else {}
-        (self.folder / "new").write_text(json.dumps({"gpus": cards}))
-        (self.folder / "new").rename(self.folder / "gpus")
+        self.told(*cards)
 
     def change(self, ask: Callable[[Client], object]) -> None:
         """In a thread, since the next blow may be one to the pool."""
@@ -197,10 +189,10 @@ class Chaos:
 
 @pytest.mark.chaos
 @pytest.mark.timeout(SECONDS + 200)
-def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, tmp_path: Path) -> None:
+def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, told: Callable[..., None], tmp_path: Path) -> None:
     seed = int(os.environ.get("CHAOS_SEED", str(time.time_ns() % 1_000_000)))
     print(f"CHAOS_SEED={seed} CHAOS_SECONDS={SECONDS:g}")
-    chaos = Chaos(start_pool, tmp_path, seed)
+    chaos = Chaos(start_pool, told, tmp_path, seed)
     ends = time.monotonic() + SECONDS
     threads = [threading.Thread(target=chaos.live, args=[seed + number, ends]) for number in range(4)]
     for thread in threads:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, StartPool, are_gone, pool_in, row, until
+from support.pools import RunningPool, StartPool, are_gone, row, until
 
 FAIL, KILL, HANG, HANG_WITH_GIL, NO_MEMORY, EXIT, UNFIT, BUG = (-float(n) for n in range(1, 9))
 
-TWO = """
+CONFIG = """
 [pool]
 devices = ["cpu", "cpu"]
 lanes = 2
@@ -52,17 +52,6 @@ def is_there(endpoint: str) -> bool:
     except errors.PoolUnreachable:
         return False
     return True
-
-
-def start(start_pool: StartPool, folder: Path) -> RunningPool:
-    return start_pool(TWO.format(folder=folder))
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    folder = tmp_path_factory.mktemp("pool")
-    with pool_in(folder, TWO.format(folder=folder)) as made:
-        yield made
 
 
 @pytest.fixture
@@ -198,7 +187,7 @@ def test_a_load_that_hangs_is_ended_by_its_budget(start_pool: StartPool) -> None
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, number: int) -> None:
-    pool = start(start_pool, tmp_path)
+    pool = start_pool(CONFIG.format(folder=tmp_path))
     workers = pool.workers()
     with Client(pool.endpoint, reconnect_timeout=0.1) as client:
         futures = [client.submit("count", row(n + 1.0)) for n in range(5)]
@@ -214,7 +203,7 @@ def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, n
 
 
 def test_sigkill_of_the_pool_leaves_no_worker_and_no_future(start_pool: StartPool, tmp_path: Path) -> None:
-    pool = start(start_pool, tmp_path)
+    pool = start_pool(CONFIG.format(folder=tmp_path))
     workers = pool.workers()
     with Client(pool.endpoint, reconnect_timeout=0.1) as client:
         futures = [client.submit("double", row(n + 1.0)) for n in range(100)]
@@ -227,15 +216,15 @@ def test_sigkill_of_the_pool_leaves_no_worker_and_no_future(start_pool: StartPoo
 def test_a_second_pool_at_the_endpoint_is_refused_and_a_killed_one_s_is_taken_over(
     start_pool: StartPool, tmp_path: Path
 ) -> None:
-    pool = start(start_pool, tmp_path)
+    pool = start_pool(CONFIG.format(folder=tmp_path))
     (tmp_path / "gate").touch()
-    second = start_pool(TWO.format(folder=tmp_path), wait=False, folder=pool.folder)
+    second = start_pool(CONFIG.format(folder=tmp_path), wait=False, folder=pool.folder)
     assert second.process.wait(30) == 1
     assert f"a pool is already running at {pool.endpoint} (pid {pool.pid})" in pool.log.read_text()
     with Client(pool.endpoint) as client:
         assert client.run("double", row(1.0))["y"].item() == 2.0
     pool.kill()
-    third = start_pool(TWO.format(folder=tmp_path), wait=False, folder=pool.folder)
+    third = start_pool(CONFIG.format(folder=tmp_path), wait=False, folder=pool.folder)
     until(lambda: is_there(pool.endpoint), "the third pool")
     with Client(pool.endpoint) as client:
         client.wait_ready(30)

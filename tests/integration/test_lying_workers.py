@@ -7,7 +7,7 @@ import numpy as np
 import zmq
 
 from support.pools import StartPool, until
-from support.raw import RawClient
+from support.raw import RawClient, job
 
 LIES = (
     "a short DONE",
@@ -108,7 +108,7 @@ def test_a_lie_costs_a_worker_its_life(start_pool: StartPool, tmp_path: Path) ->
     pool.wait_for("starting")
     client = RawClient(pool.endpoint)
     client.socket.zmq.setsockopt(zmq.RCVTIMEO, 60_000)
-    client.send(client.job(1, "double", seconds=50, x=np.full((1, 1), 2, np.float32)))
+    client.send(job(1, "double", seconds=50, x=np.full((1, 1), 2, np.float32)))
     assert client.ends(1)[1]["y"].tolist() == [[4.0]], (tmp_path / "told").read_text()
     client.close()
     assert (tmp_path / "told").read_text().splitlines() == [*LIES]

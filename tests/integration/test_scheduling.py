@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, pool_in, row, until
+from support.pools import RunningPool, row, until
 
-POOL = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[queue]\nmax_jobs = 90\n'
 MODEL = """
 [[model]]
 name = "{name}"
-path = "stub:double?log={folder}/{name}&gate={folder}/gate"
+path = "stub:double?log={{folder}}/{name}&gate={{folder}}/gate"
 batching = "on"
 """
 MODELS = {
@@ -23,14 +22,8 @@ MODELS = {
     "padded": "max_batch = 8\nallowed_batch_sizes = [4, 8]",
     "patient": 'max_batch = 4\nbatch_wait = "20s"',
 }
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    folder = tmp_path_factory.mktemp("pool")
-    models = (MODEL.format(name=name, folder=folder) + options for name, options in MODELS.items())
-    with pool_in(folder, POOL + "".join(models)) as made:
-        yield made
+CONFIG = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[queue]\nmax_jobs = 90\n'
+CONFIG += "".join(MODEL.format(name=name) + options for name, options in MODELS.items())
 
 
 @pytest.fixture

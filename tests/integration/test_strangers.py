@@ -15,24 +15,21 @@ import zmq
 
 from pool.wire.bodies import HEAD, Kind, join, pack
 from support.pools import RunningPool, StartPool, until
-from support.raw import RawClient, RawSocket, memory
+from support.raw import RawClient, RawSocket, job, memory, shared_job
 
 X = np.ones((1, 1), np.float32)
 
 
 @pytest.fixture
-def raw(stub_pool: RunningPool) -> Iterator[RawClient]:
-    client = RawClient(stub_pool.endpoint)
-    yield client
-    client.close()
+def raw(running: RunningPool) -> Iterator[RawClient]:
+    with contextlib.closing(RawClient(running.endpoint)) as client:
+        yield client
 
 
 def serves(pool: RunningPool) -> bool:
-    client = RawClient(pool.endpoint)
-    client.send(client.job(1, "double", x=X * 21))
-    found = client.ends(1)
-    client.close()
-    return bool(found[1]["y"].tolist() == [[42.0]])
+    with contextlib.closing(RawClient(pool.endpoint)) as client:
+        client.send(job(1, "double", x=X * 21))
+        return bool(client.ends(1)[1]["y"].tolist() == [[42.0]])
 
 
 def is_cut_off(client: RawClient) -> bool:
@@ -40,6 +37,7 @@ def is_cut_off(client: RawClient) -> bool:
 
 
 HEADS = {
+    "a number that is in use": job(7, "double", x=X) * 2,
     "half a head": b"\x02" * 20,
     "a body that is longer than its frame": HEAD.pack(Kind.JOB, 0, 0, 0, 0, 1000, 1, 1.0, 0.0),
     "a spec beyond bounds": HEAD.pack(Kind.JOB, 0, 0, 0, 1 << 30, 0, 1, 1.0, 0.0),
@@ -52,35 +50,30 @@ HEADS = {
 
 
 @pytest.mark.parametrize("frames", [*([head] for head in HEADS.values()), [b"", b"x"]], ids=[*HEADS, "several frames"])
-def test_bytes_that_no_client_sends_cost_the_link(stub_pool: RunningPool, raw: RawClient, frames: list[bytes]) -> None:
+def test_bytes_that_no_client_sends_cost_the_link(running: RunningPool, raw: RawClient, frames: list[bytes]) -> None:
     raw.send(*frames)
     assert is_cut_off(raw)
-    assert serves(stub_pool)
+    assert serves(running)
 
 
-def test_traces_that_nobody_waits_for_are_forgotten(stub_pool: RunningPool, raw: RawClient) -> None:
+def test_traces_that_nobody_waits_for_are_forgotten(running: RunningPool, raw: RawClient) -> None:
     data = pack(["placement", {"name": "double"}])
     for number in range(120):
         raw.send(HEAD.pack(Kind.ASK, 0, 0, 0, 0, len(data), number, 0.0, 0.0) + data)
     assert raw.ends(120) == dict.fromkeys(range(120), "DeadlineExceeded")
 
 
-def test_a_number_that_is_in_use_costs_the_link(stub_pool: RunningPool, raw: RawClient) -> None:
-    raw.send(raw.job(7, "double", x=X) * 2)
-    assert is_cut_off(raw)
-
-
-def test_a_spec_that_cannot_be_is_the_job_s_error(stub_pool: RunningPool, raw: RawClient) -> None:
+def test_a_spec_that_cannot_be_is_the_job_s_error(running: RunningPool, raw: RawClient) -> None:
     spec = b"\x91\xc0"
     raw.send(HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), 0, 1, 1.0, 0.0) + spec)
-    job = raw.job(2, "double", x=X)
-    raw.send(job[:8] + (len(X.tobytes())).to_bytes(4, "little") + job[12:][: len(job) - 12 - 60])
+    right = job(2, "double", x=X)
+    raw.send(right[:8] + (len(X.tobytes())).to_bytes(4, "little") + right[12:][: len(right) - 12 - 60])
     assert raw.ends(2) == {1: "InvalidInput", 2: "InvalidInput"}
-    assert serves(stub_pool)
+    assert serves(running)
 
 
-def test_a_region_that_is_not_the_client_s_is_refused(stub_pool: RunningPool, raw: RawClient) -> None:
-    lent, other = memory(), RawClient(stub_pool.endpoint)
+def test_a_region_that_is_not_the_client_s_is_refused(running: RunningPool, raw: RawClient) -> None:
+    lent, other = memory(), RawClient(running.endpoint)
     raw.link.send({"arena": 11, "bytes": 1 << 20}, lent)
     cases = {
         1: (12, 0, 64, 0, 0),  # never lent
@@ -91,18 +84,18 @@ def test_a_region_that_is_not_the_client_s_is_refused(stub_pool: RunningPool, ra
         6: (11, 0, 128, 0, 0),  # another length than its tensors
     }
     for number, part in cases.items():
-        raw.send(raw.shared_job(number, "double", part, x=X))
-    other.send(other.shared_job(1, "double", (11, 0, 64, 64, 0), x=X))  # another client's
+        raw.send(shared_job(number, "double", part, x=X))
+    other.send(shared_job(1, "double", (11, 0, 64, 64, 0), x=X))  # another client's
     assert raw.ends(len(cases)) == dict.fromkeys(cases, "InvalidInput")
     assert other.ends(1) == {1: "InvalidInput"}
-    raw.send(raw.shared_job(9, "double", (11, 0, 64, 64, 64), x=X))
+    raw.send(shared_job(9, "double", (11, 0, 64, 64, 64), x=X))
     assert raw.ends(1)[9]["y"].tolist() == [[0.0]]
     other.close()
     os.close(lent)
 
 
 @pytest.mark.parametrize("case", ["unsealed", "no memory", "twice", "without", "junk"])
-def test_what_cannot_be_lent_costs_the_link(stub_pool: RunningPool, raw: RawClient, case: str) -> None:
+def test_what_cannot_be_lent_costs_the_link(running: RunningPool, raw: RawClient, case: str) -> None:
     descriptors = {"unsealed": memory(seals=0), "twice": memory(), "no memory": os.open("/dev/null", os.O_RDONLY)}
     if case == "junk":
         raw.link.socket.send(b"\xc1 junk")
@@ -112,19 +105,19 @@ def test_what_cannot_be_lent_costs_the_link(stub_pool: RunningPool, raw: RawClie
         for _ in range(1 + (case == "twice")):
             raw.link.send({"arena": 1, "bytes": 1 << 20}, descriptors[case])
     assert is_cut_off(raw)
-    assert serves(stub_pool)
+    assert serves(running)
     for descriptor in descriptors.values():
         os.close(descriptor)
 
 
-def test_who_has_not_joined_hears_that_it_is_gone(stub_pool: RunningPool, raw: RawClient) -> None:
+def test_who_has_not_joined_hears_that_it_is_gone(running: RunningPool, raw: RawClient) -> None:
     with zmq.Context() as context:
         for first in (b"", b"junk", join(b"0" * 16), HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0)):
-            stranger = RawSocket(stub_pool.endpoint, b"0" * 16, context)
+            stranger = RawSocket(running.endpoint, b"0" * 16, context)
             stranger.zmq.send(first)
             assert [body.kind for body in stranger.receive()] == [Kind.GONE]
             stranger.zmq.close()
-    assert serves(stub_pool)
+    assert serves(running)
 
 
 def test_connections_without_a_link_or_without_end_are_cut(start_pool: StartPool, tmp_path: Path) -> None:
@@ -140,47 +133,43 @@ def test_connections_without_a_link_or_without_end_are_cut(start_pool: StartPool
             stranger.connect(pool.endpoint)
             assert monitor.poll(60_000), "it is cut"
             stranger.disable_monitor()
-    client = RawClient(pool.endpoint)
-    client.socket.zmq.setsockopt(zmq.RCVTIMEO, 60_000)
-    assert client.ask("status")["clients"] == 1
-    with contextlib.ExitStack() as stack:
+    with contextlib.closing(RawClient(pool.endpoint)) as client, contextlib.ExitStack() as stack:
+        client.socket.zmq.setsockopt(zmq.RCVTIMEO, 60_000)
+        assert client.ask("status")["clients"] == 1
         for _ in range(4500):
             silent = stack.enter_context(socket.socket(socket.AF_UNIX))
             silent.connect(pool.endpoint.removeprefix("ipc://"))
-        client.send(client.job(1, "double", x=X))
-        assert client.ends(1)[1]["y"].tolist() == [[2.0]]
-    client.close()
+        client.send(job(1, "double", x=X))
+        assert client.ends(1) == {1: {"y": X * 2}}
 
 
-def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(stub_pool: RunningPool) -> None:
+def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(running: RunningPool, raw: RawClient) -> None:
     for _ in range(20):
-        client = RawClient(stub_pool.endpoint)
+        client = RawClient(running.endpoint)
         lent = memory()
         client.link.send({"arena": 5, "bytes": 1 << 20}, lent)
         os.close(lent)
-        client.send(b"".join(client.job(number, "double", x=X) for number in range(100)))
-        client.send(client.shared_job(100, "double", (5, 0, 64, 64, 64), x=X))
+        client.send(b"".join(job(number, "double", x=X) for number in range(100)))
+        client.send(shared_job(100, "double", (5, 0, 64, 64, 64), x=X))
         client.link.close()  # while its letters are on the way
         with contextlib.suppress(zmq.Again):
-            client.socket.zmq.send(client.job(101, "double", x=X), zmq.NOBLOCK)
+            client.socket.zmq.send(job(101, "double", x=X), zmq.NOBLOCK)
         client.socket.zmq.close()
         client.context.term()
-    watcher = RawClient(stub_pool.endpoint)
-    status = until(lambda: (s := watcher.ask("status"))["queue"]["jobs"] == 0 and s["clients"] == 1 and s, "no jobs")
+    status = until(lambda: (s := raw.ask("status"))["queue"]["jobs"] == 0 and s["clients"] == 1 and s, "no jobs")
     assert status["queue"]["bytes"] == 0
-    watcher.close()
     maps = [Path(f"/proc/{slot['pid']}/maps") for slot in status["slots"]]
     until(lambda: not any("memfd:test" in each.read_text() for each in maps), "the workers to let go of its memory")
 
 
-def test_links_that_come_and_go_at_once(stub_pool: RunningPool) -> None:
-    path = stub_pool.endpoint.removeprefix("ipc://") + ".link"
-    before = len(os.listdir(f"/proc/{stub_pool.pid}/fd"))
+def test_links_that_come_and_go_at_once(running: RunningPool) -> None:
+    path = running.endpoint.removeprefix("ipc://") + ".link"
+    before = len(os.listdir(f"/proc/{running.pid}/fd"))
     for _ in range(300):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
             link.connect(path)
-    assert serves(stub_pool)
-    until(lambda: len(os.listdir(f"/proc/{stub_pool.pid}/fd")) <= before + 3, "their descriptors' end")
+    assert serves(running)
+    until(lambda: len(os.listdir(f"/proc/{running.pid}/fd")) <= before + 3, "their descriptors' end")
 
 
 def test_a_client_that_does_not_read_is_cut_off_at_a_bound(start_pool: StartPool) -> None:
@@ -193,7 +182,7 @@ def test_a_client_that_does_not_read_is_cut_off_at_a_bound(start_pool: StartPool
         nonlocal number
         number += 1
         with contextlib.suppress(zmq.Again):
-            client.socket.zmq.send(client.job(number, "echo", x=block), zmq.NOBLOCK)
+            client.socket.zmq.send(job(number, "echo", x=block), zmq.NOBLOCK)
         try:
             client.link.socket.setblocking(False)
             return client.link.receive() is None
@@ -206,24 +195,24 @@ def test_a_client_that_does_not_read_is_cut_off_at_a_bound(start_pool: StartPool
         client.close()
     pool.wait_for("it does not read")
     other = RawClient(pool.endpoint)
-    other.send(other.job(1, "echo", x=X))
+    other.send(job(1, "echo", x=X))
     assert other.ends(1)[1]["y"].tolist() == [[1.0]]
     other.close()
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seconds", [3, pytest.param(180, marks=pytest.mark.fuzz)])
-def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool, seconds: int) -> None:
+def test_mutated_traffic_ends_and_stalls_nothing(running: RunningPool, seconds: int) -> None:
     """`FUZZ_SEED` repeats a run."""
     seed = os.environ.get("FUZZ_SEED") or hex(random.getrandbits(32))
     print(f"FUZZ_SEED={seed}")
     chance = random.Random(seed)
-    workers = stub_pool.workers()
+    workers = running.workers()
     ends = time.monotonic() + seconds
     rounds = 0
     while time.monotonic() < ends:
         rounds += 1
-        client = RawClient(stub_pool.endpoint)
+        client = RawClient(running.endpoint)
         lent = memory()
         for number in range(chance.randrange(1, 30)):
             match chance.randrange(8):
@@ -236,7 +225,7 @@ def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool, seconds
                         client.link.send({said: chance.choice([1, -1, None, "a", 2**62])})
                 case 2:
                     client.socket.zmq.close()
-                    client.socket = RawSocket(stub_pool.endpoint, client.welcome["token"], client.context)
+                    client.socket = RawSocket(running.endpoint, client.welcome["token"], client.context)
                 case _:
                     frame = bytearray(mutant(client, number, chance))
                     for _ in range(chance.choice([0, 0, 1, 3])):
@@ -248,10 +237,10 @@ def test_mutated_traffic_ends_and_stalls_nothing(stub_pool: RunningPool, seconds
         os.close(lent)
         client.close()
         if rounds % 20 == 0:
-            assert serves(stub_pool)
+            assert serves(running)
     assert rounds > 20, "the premise: it was tried often"
-    assert serves(stub_pool)
-    assert stub_pool.workers() == workers, "no worker had to die for it"
+    assert serves(running)
+    assert running.workers() == workers, "no worker had to die for it"
 
 
 def mutant(client: RawClient, number: int, chance: random.Random) -> bytes:
@@ -259,12 +248,12 @@ def mutant(client: RawClient, number: int, chance: random.Random) -> bytes:
     x = np.array([[b"a", b"bc"]], object) if model == "text" else np.ones((chance.randrange(4), 1), np.float32)
     match chance.randrange(6):
         case 0:
-            return client.job(number, model, seconds=chance.choice([0.0, 1e-3, 10.0]), x=x)
+            return job(number, model, seconds=chance.choice([0.0, 1e-3, 10.0]), x=x)
         case 1:
-            return b"".join(client.job(number + index, model, x=x) for index in range(3))
+            return b"".join(job(number + index, model, x=x) for index in range(3))
         case 2:
             part = (chance.randrange(3), *(chance.choice([0, 64, 1 << 20, 1 << 63]) for _ in range(4)))
-            return client.shared_job(number, model, part, x=X)
+            return shared_job(number, model, part, x=X)
         case 3:
             return HEAD.pack(Kind.CANCEL, 0, 0, 0, 0, 0, number, 0.0, 0.0)
         case 4:

@@ -4,10 +4,9 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import combinations
 from math import inf
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.plan import placement
 from pool.plan.placement import ALL, Want, place, place_most
+from support.mutants import Mutant, modules
 
 Places = Mapping[int, Device]  # by slot
 
@@ -211,9 +211,6 @@ def test_random_machines() -> None:
     ],
 )
 def test_a_broken_promise_is_noticed(promise: str, old: str, new: str) -> None:
-    source = resources.files("pool.plan").joinpath("placement.py").read_text()
-    assert source.count(old) == 1
-    mutant = ModuleType("pool.plan.placement")
-    exec(compile(source.replace(old, new), "placement.py", "exec"), vars(mutant))
+    (names,) = modules("pool.plan", ["placement"], Mutant(promise, "placement", old, new))
     with pytest.raises(AssertionError):
-        print(promise, [walk(mutant, seed) for seed in range(SEEDS)])
+        print(promise, [walk(SimpleNamespace(**names), seed) for seed in range(SEEDS)])

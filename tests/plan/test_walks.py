@@ -5,8 +5,10 @@ import random
 from collections import Counter
 
 import pytest
-from plan.mutants import MUTANTS, Mutant, code, killer
+from plan.mutants import MUTANTS, code, programs
 from plan.walk import walk
+
+from support.mutants import Mutant, killer
 
 WALKS = int(os.environ.get("WALKS", "40"))
 SEEN = {"done": 200, "failed": 20, "broken": 16, "lost": 4, "in place": 4, "falls": 100}  # in forty walks, at least
@@ -24,4 +26,4 @@ def test_walks_keep_every_promise() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.promise)
 def test_a_broken_promise_is_noticed(mutant: Mutant) -> None:
-    assert killer(mutant)
+    assert killer(programs(mutant))

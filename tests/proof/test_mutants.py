@@ -1,21 +1,14 @@
 """Rules made wrong in one line each: some dependent graph must then be proven, or no test would notice the fault."""
 
-import importlib.util
-import sys
-import warnings
-from pathlib import Path
-
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from proof.dependent import DEPENDENT
-    from proof.making import question, traced
-    from workers.tf import row_rules, rows
+from proof.dependent import DEPENDENT
+from proof.making import question, traced
+from support.mutants import Mutant, modules
 
 pytestmark = pytest.mark.tensorflow
-MUTANTS = [
-    # what the rules share
+RULES = [
+    # what they share
     ('raise Stop(f"works over the rows', 'pass; (f"works over the rows'),
     ("(len(others) > 1 or label not in result)", "label not in result"),
     ("(len(others) > 1 or label not in result)", "len(others) > 1"),
@@ -49,7 +42,8 @@ MUTANTS = [
     ("and found.shape[1:] != made.shape[1:]", "and False"),
     (".list.i or [None]", ".list.i"),
     ("_broadcast(op, [_alike(op.tensors()), *op.tensors()])", "_broadcast(op, op.tensors())"),
-    # the walk
+]
+WALK = [
     ('if not _is_free(self._call(op.attr("cond")', 'if False and (self._call(op.attr("cond")'),
     ("            if joined == state:", "            if True:"),
     ("        if not _is_free(choice):", "        if False:"),
@@ -61,14 +55,7 @@ MUTANTS = [
         "if type(each) is Unknown:\n                return Tensor((ROWS,))",
     ),
 ]
-
-
-def module_of(module, source, monkeypatch):
-    spec = importlib.util.spec_from_loader(module.__name__, loader=None)
-    made = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, made)
-    exec(compile(source, module.__file__, "exec"), made.__dict__)
-    return made
+MUTANTS = [Mutant("", file, *each) for file, table in (("row_rules", RULES), ("rows", WALK)) for each in table]
 
 
 @pytest.fixture(scope="session")
@@ -76,11 +63,7 @@ def graphs():
     return {name: question(traced(*case)) for name, case in DEPENDENT.items()}
 
 
-@pytest.mark.parametrize(("right", "wrong"), MUTANTS)
-def test_a_wrong_rule_proves_a_dependent_graph(right, wrong, graphs, monkeypatch):
-    sources = [Path(module.__file__).read_text() for module in (row_rules, rows)]
-    mutated = [source.replace(right, wrong) for source in sources]
-    assert mutated != sources, "the line has changed: change the mutant"
-    module_of(row_rules, mutated[0], monkeypatch)
-    prove = module_of(rows, mutated[1], monkeypatch).prove
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.old)
+def test_a_wrong_rule_proves_a_dependent_graph(mutant, graphs):
+    prove = modules("workers.tf", ["row_rules", "rows"], mutant)[1]["prove"]
     assert [name for name, asked in graphs.items() if not all(prove(*asked).values())]

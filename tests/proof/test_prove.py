@@ -1,14 +1,11 @@
 """What `prove` is asked: graphs of SavedModels, feeds anywhere, graphs that are deep, odd or broken."""
 
 import random
-import warnings
 
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from proof.making import question, spec, tf, traced
-    from workers.tf.rows import prove
+from proof.making import question, spec, tf, traced
+from workers.tf.rows import prove
 
 pytestmark = pytest.mark.tensorflow
 v1 = tf.compat.v1

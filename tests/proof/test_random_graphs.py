@@ -5,15 +5,12 @@
 
 import os
 import random
-import warnings
 
 import numpy as np
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from proof.programs import Program
-    from workers.tf.rows import prove
+from proof.programs import Program
+from workers.tf.rows import prove
 
 pytestmark = pytest.mark.tensorflow
 SEED = int(os.environ.get("PROOF_SEED", "1")) * 1_000_000

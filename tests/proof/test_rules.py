@@ -1,12 +1,8 @@
-import warnings
-
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from proof import zoo
-    from proof.dependent import DEPENDENT
-    from proof.making import verdicts, why_not
+from proof import zoo
+from proof.dependent import DEPENDENT
+from proof.making import verdicts, why_not
 
 pytestmark = pytest.mark.tensorflow
 

@@ -1,13 +1,9 @@
 """Models whose rows are independent."""
 
-import warnings
+import keras
+import tensorflow as tf
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import keras
-    import tensorflow as tf
-
-    from proof.making import spec, traced
+from proof.making import spec, traced
 
 L = keras.layers
 INTS = {"dtype": "int32"}

@@ -1,11 +1,14 @@
 """Code with one promise broken: each mutant is a patch of one place, which some test has to notice."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib import resources
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
+
+import pytest
 
 
 class Mutant(NamedTuple):
@@ -31,3 +34,14 @@ def modules(package: str, files: Sequence[str], mutant: Mutant | None) -> list[d
             exec(compile(source, f"{file}.py", "exec"), vars(module))
             made.append(vars(module))
     return made
+
+
+def killer(programs: Iterable[partial[object]]) -> str:
+    """The program that notices the mutant, and how; empty if it survives. Their first argument is the code."""
+    for program in programs:
+        try:
+            program()
+        except (Exception, pytest.fail.Exception) as error:
+            why = error if isinstance(error, AssertionError) else ""  # a KeyError would print the whole core
+            return f"{program.func.__name__} {program.args[1:]}: {type(error).__name__}: {why}"
+    return ""

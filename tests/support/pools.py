@@ -90,6 +90,16 @@ class RunningPool:
         self.process.wait(WAIT_S)
 
 
+def command(*argv: object, status: int = 0, **environ: str) -> str:
+    """What a command of the pool prints; of a failure without output, what it says."""
+    # As for `RunningPool`, the GPUs that other tests hide are there.
+    inherited = {name: value for name, value in os.environ.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
+    line = [sys.executable, "-m", "pool", *map(str, argv)]
+    done = subprocess.run(line, env={**inherited, **environ}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout or done.stderr
+
+
 @contextmanager
 def pool_in(folder: Path, config: str) -> Iterator[RunningPool]:
     """For the fixtures of whole files. It is ready."""
@@ -144,13 +154,14 @@ path = "stub:echo?dtype=string"
 
 
 @pytest.fixture(scope="module")
-def stub_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    """One for all tests of a file: two CPU workers with stub models."""
-    with pool_in(tmp_path_factory.mktemp("pool"), STUB) as running:
-        yield running
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
+    """One pool for all tests of a file, with the file's `CONFIG` or that of the stubs. `{folder}` there is its own."""
+    folder = tmp_path_factory.mktemp("pool")
+    with pool_in(folder, getattr(request.module, "CONFIG", STUB).format(folder=folder)) as made:
+        yield made
 
 
 @pytest.fixture
-def client(stub_pool: RunningPool) -> Iterator[Client]:
-    with Client(stub_pool.endpoint) as made:
+def client(running: RunningPool) -> Iterator[Client]:
+    with Client(running.endpoint) as made:
         yield made

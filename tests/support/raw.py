@@ -23,6 +23,18 @@ def memory(size: int = 1 << 20, seals: int = SEALS) -> int:
     return descriptor
 
 
+def job(number: int, model: str, *, seconds: float = 10.0, **arrays: Any) -> bytes:
+    named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
+    spec = job_spec(model, "", None, describe(named))
+    data = b"".join(encode([*named.values()]))
+    return HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), len(data), number, seconds, 0.0) + spec + data
+
+
+def shared_job(number: int, model: str, part: tuple[int, int, int, int, int], x: Any) -> bytes:
+    spec = job_spec(model, "", None, describe({"x": x}))
+    return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 10.0, 0.0) + spec + PART.pack(*part)
+
+
 class RawSocket:
     def __init__(self, endpoint: str, token: bytes, context: "zmq.Context[Any]") -> None:
         self.zmq = context.socket(zmq.DEALER)
@@ -52,17 +64,6 @@ class RawClient:
         self.welcome = said[0]
         self.context: zmq.Context[Any] = zmq.Context()
         self.socket = RawSocket(endpoint, self.welcome["token"], self.context)
-
-    def job(self, number: int, model: str, *, seconds: float = 10.0, **arrays: Any) -> bytes:
-        named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
-        spec = job_spec(model, "", None, describe(named))
-        data = b"".join(encode([*named.values()]))
-        return HEAD.pack(Kind.JOB, 0, 0, 0, len(spec), len(data), number, seconds, 0.0) + spec + data
-
-    def shared_job(self, number: int, model: str, part: tuple[int, int, int, int, int], **arrays: Any) -> bytes:
-        named = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
-        spec = job_spec(model, "", None, describe(named))
-        return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 10.0, 0.0) + spec + PART.pack(*part)
 
     def send(self, *frames: bytes) -> None:
         self.socket.zmq.send_multipart(frames)

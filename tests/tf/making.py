@@ -31,6 +31,13 @@ def save_graph(folder, build, tags=("serve",)):
     return folder
 
 
+def line_of(words, file):
+    """A word's line in a file, which becomes an asset of the model; -1 where it has none."""
+    index = tf.lookup.TextFileIndex
+    ends = (tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER)
+    return tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(str(file), *ends), -1).lookup(words)
+
+
 def adopted(array):
     """A copy that TensorFlow takes over without a copy of its own: it begins at a multiple of 64 bytes."""
     memory = np.empty(array.nbytes + 64, np.uint8)

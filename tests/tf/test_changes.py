@@ -2,36 +2,27 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-import tensorflow as tf
 
 from pool import Client, errors
 from support.pools import StartPool, until
+from tf.making import line_of, save_graph, v1
+from workers.tf.library import tf
 
-v1 = tf.compat.v1
 pytestmark = pytest.mark.tensorflow
 WORDS = ["red", "green", "blue", "white"]
 
 
 def save_words(folder: Path, vocabulary: Path, scale: float) -> None:
     """`number` is the word's place in the vocabulary, times a variable."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        word = v1.placeholder(tf.string, [None])
-        filling = tf.lookup.TextFileInitializer(
-            str(vocabulary),
-            tf.string,
-            tf.lookup.TextFileIndex.WHOLE_LINE,
-            tf.int64,
-            tf.lookup.TextFileIndex.LINE_NUMBER,
-        )
-        table = tf.lookup.StaticHashTable(filling, -1)
-        times = v1.get_variable("times", initializer=scale)
-        number = tf.cast(table.lookup(word), tf.float32) * times
-        session.run([v1.global_variables_initializer(), v1.tables_initializer()])
-        v1.saved_model.simple_save(
-            session, str(folder), {"word": word}, {"number": number}, legacy_init_op=v1.tables_initializer()
-        )
+
+    def build() -> dict[str, Any]:
+        word, times = v1.placeholder(tf.string, [None]), v1.get_variable("times", initializer=scale)
+        return {"serving_default": ({"word": word}, {"number": tf.cast(line_of(word, vocabulary), tf.float32) * times})}
+
+    save_graph(folder, build)
 
 
 def test_answers_follow_the_files(start_pool: StartPool, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pool import Client, errors
-from support.pools import RunningPool, pool_in, until
+from support.pools import pool_in, until
 from tf.making import save_graph, v1
 from workers.tf.library import tf
 
@@ -34,32 +35,17 @@ def slow() -> dict[str, Any]:
     return {"serving_default": ({"x": x}, {"y": y})}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("slow")
-    save_graph(folder / "slow", slow)
-    with pool_in(folder, CONFIG.format(folder=folder)) as made:
-        yield made
-
-
 LONG = 3e7  # rounds: it never ends by itself
 
 
-def busy(client: Client, model: str) -> int:
-    """The worker that runs a job of the model, once it does."""
-    pids = until(
-        lambda: [slot["pid"] for slot in client.status()["slots"] if f"of {model} for" in slot["doing"]], "it runs"
-    )
-    return int(pids[0])
-
-
-def test_a_worker_that_ends_within_a_run_and_one_that_hangs_there(running: RunningPool) -> None:
-    with Client(running.endpoint) as client:
+def test_a_worker_that_ends_within_a_run_and_one_that_hangs_there(tmp_path: Path) -> None:
+    save_graph(tmp_path / "slow", slow)
+    with pool_in(tmp_path, CONFIG.format(folder=tmp_path)) as running, Client(running.endpoint) as client:
         long = client.submit("slow", [[LONG]])
-        pid = busy(client, "slow")
+        (slot,) = until(lambda: [s for s in client.status()["slots"] if "of slow for" in s["doing"]], "it runs")
         others = [client.submit("slow", [[float(i)]]) for i in range(20)]
         assert [each.result(20)["y"].item() for each in others] == [2.0 * i for i in range(20)], "on the other worker"
-        os.kill(pid, signal.SIGSEGV)
+        os.kill(slot["pid"], signal.SIGSEGV)
         with pytest.raises(errors.Quarantined):  # its second worker hangs
             long.result(60)
         assert client.run("slow", [[3.0]])["y"].item() == 6

@@ -230,8 +230,11 @@ def test_strings_are_cleared_all_those_of_missing_devices_or_none(load, layers, 
             assert ("'/cpu:2' of" in note, "'/gpu:3' of" in note, ELSEWHERE in note) == (is_told, True, True)
             np.testing.assert_array_equal(run(model, FEEDS)["left"], expected)
     for folder in (path, layers):  # in the graph, and in a function, which TensorFlow does not look into
-        with pytest.raises(CannotLoad, match=r"must run on '.*', but .* has /cpu:0, .* false: leave out clear"):
+        with pytest.raises(CannotLoad, match=r"must run on '.*', but .* has /cpu:0, .* alone.* false: leave out clear"):
             load(folder, is_soft=False, clear_devices=False)
+    path = save_frozen(tmp_path / "m.pb", "/gpu:3")
+    kept, cleared = (run(load(path, clear_devices=clear), FEEDS) for clear in (False, True))
+    np.testing.assert_equal(kept, cleared, "soft placement moves what stays")
     assert load(layers, clear_devices=False).notes == []
     told = (
         f"device strings of its graph are cleared, as this worker has /cpu:0, /cpu:1, /cpu:2, /cpu:3: {ELSEWHERE!r} of"

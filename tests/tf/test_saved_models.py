@@ -8,7 +8,7 @@ import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from pool.wire.signatures import TensorInfo
-from tf.making import run, save_graph, v1
+from tf.making import line_of, run, save_graph, v1
 from workers.tf.library import tf
 
 ROWS = np.random.default_rng(5).standard_normal((5, 3)).astype(np.float32)
@@ -49,12 +49,8 @@ def table(models):
 
     def build():
         words = v1.placeholder(tf.string, [None])
-        file = tf.constant(str(models / "words.txt"))
-        v1.add_to_collection(v1.GraphKeys.ASSET_FILEPATHS, file)
-        index = tf.lookup.TextFileIndex
-        ends = (tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER)
         ten = v1.get_variable("ten", initializer=tf.constant(10, tf.int64), use_resource=False)
-        line = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(file, *ends), -1).lookup(words) + ten
+        line = line_of(words, models / "words.txt") + ten
         return {"serving_default": ({"words": words}, {"line": line, "words": words})}
 
     return save_graph(models / "table", build)

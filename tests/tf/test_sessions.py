@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool import AsyncClient, Client, errors
+from pool import AsyncClient, errors
 from support.pools import pool_in
 from tf.making import MODEL, backend_with, run, save_graph, v1
-from workers.backend import CannotLoad
 from workers.tf.library import tf
 
 pytestmark = pytest.mark.tensorflow
@@ -58,12 +57,6 @@ def running(tmp_path_factory):
     for build in (net, counter):
         save_graph(folder / build.__name__, build)
     with pool_in(folder, CONFIG.format(folder=folder)) as made:
-        yield made
-
-
-@pytest.fixture
-def client(running):
-    with Client(running.endpoint) as made:
         yield made
 
 
@@ -147,21 +140,6 @@ def test_sessions_and_jobs_share_the_variables_of_a_stateful_model(client, runni
     with pytest.raises(errors.InvalidInput, match="stateful = true"):
         client.session("writer").run("add", {"n:0": 1})
     assert client.session("writer").run("total/Read/ReadVariableOp:0") == 0
-
-
-def test_a_device_that_is_not_there(load, models):
-    """Its string is cleared, or must stay: then it is an error, unless soft placement moves ops to the CPU."""
-
-    def build() -> dict[str, Any]:
-        x = v1.placeholder(tf.float32, [None, 3])
-        with tf.device("/gpu:3"):
-            return {"serving_default": ({"x": x}, {"y": x * 2})}
-
-    path = save_graph(models / "placed", build)
-    for clear in (None, False):
-        assert run(load(path, clear_devices=clear), {"x": X})["y"].tolist() == (X * 2).tolist()
-    with pytest.raises(CannotLoad, match=r"must run on '/device:GPU:3', but this worker has /cpu:0 alone"):
-        backend_with(allow_soft_placement=False).load({**MODEL, "path": str(path), "clear_devices": False})
 
 
 def test_device_placement_is_logged_where_it_is_asked_for(models, capfd):

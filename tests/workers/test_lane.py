@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.wire.bodies import HEAD, JOINED, PART, SHARED, Body, Kind, bodies, failure_of
+from pool.wire.bodies import BATCH, JOINED, PART, SHARED, Body, Kind, bodies, failure_of
 from pool.wire.signatures import DEFAULT_SIGNATURE, Signature, TensorInfo
-from pool.wire.specs import job_spec, parse_answer
-from pool.wire.tensors import Layout, describe, encode
-from support.raw import memory
+from pool.wire.specs import parse_answer
+from pool.wire.tensors import Layout
+from support.counting import counted
+from support.pools import row
+from support.raw import job, memory, shared_job
 from workers.arenas import Arenas
 from workers.calls import Calls, Loaded
 from workers.lane import Lane
+from workers.stub import Backend
 
 ARENA = 5
 Arrays = dict[str, Any]
@@ -76,24 +79,13 @@ class Bench:
         return layout.views(answer, body.begins, body.ends)["y"]
 
 
-def job(number: int, x: Any, flags: int = 0, name: str = "m") -> bytes:
-    spec = job_spec(name, "", None, describe({"x": x}))
-    data = b"".join(encode([x]))
-    return HEAD.pack(Kind.JOB, flags, 0, 0, len(spec), len(data), number, 1.0, 0.0) + spec + data
-
-
-def shared_job(number: int, x: Any, part: tuple[int, int, int, int, int]) -> bytes:
-    spec = job_spec("m", "", None, describe({"x": x}))
-    return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 1.0, 0.0) + spec + PART.pack(*part)
-
-
 def floats(*values: float) -> Any:
     return np.array([[value] for value in values], np.float32)
 
 
 def test_jobs_without_rows_are_never_joined() -> None:
     model = Model(lambda x: x + 1)
-    flags, answers = Bench(model).run(job(1, np.float32(1)), job(2, np.zeros((0, 1), np.float32)))
+    flags, answers = Bench(model).run(job(1, "m", x=np.float32(1)), job(2, "m", x=np.zeros((0, 1), np.float32)))
     assert flags == 0
     assert answers[0].tolist() == 2.0
     assert answers[1].shape == (0, 1)
@@ -106,7 +98,7 @@ def test_neighbours_in_shared_memory_are_one_view_without_a_copy() -> None:
     descriptor = bench.lend(rows.nbytes + 4096)
     os.pwrite(descriptor, rows.tobytes(), 0)
     size = rows[0].nbytes
-    jobs = [shared_job(n, rows[n : n + 1], (ARENA, n * size, size, rows.nbytes, 64)) for n in range(16)]
+    jobs = [shared_job(n, "m", (ARENA, n * size, size, rows.nbytes, 64), rows[n : n + 1]) for n in range(16)]
     flags, answers = bench.run(*jobs)
     assert flags == JOINED
     assert [answer.item() for answer in answers] == rows.sum(axis=1).tolist()
@@ -118,12 +110,12 @@ def test_neighbours_in_shared_memory_are_one_view_without_a_copy() -> None:
 
 def test_an_output_that_is_the_input_is_copied_into_the_room() -> None:
     bench = Bench(Model(lambda x: x))
-    row = np.ones((1, 16384), np.float32)
+    given = np.ones((1, 16384), np.float32)
     descriptor = bench.lend(1 << 20)
-    os.pwrite(descriptor, row.tobytes(), 0)
-    (answer,) = bench.run(shared_job(1, row, (ARENA, 0, row.nbytes, row.nbytes, row.nbytes)))[1]
-    os.pwrite(descriptor, bytes(row.nbytes), 0)  # the client's next job
-    assert answer.tolist() == row.tolist()
+    os.pwrite(descriptor, given.tobytes(), 0)
+    (answer,) = bench.run(shared_job(1, "m", (ARENA, 0, given.nbytes, given.nbytes, given.nbytes), given))[1]
+    os.pwrite(descriptor, bytes(given.nbytes), 0)  # the client's next job
+    assert answer.tolist() == given.tolist()
     os.close(descriptor)
 
 
@@ -131,25 +123,41 @@ def test_a_failure_of_a_shared_run_is_told_as_one(monkeypatch: pytest.MonkeyPatc
     def fail(x: Any) -> Any:
         raise ZeroDivisionError("no")
 
-    flags, answers = Bench(Model(fail)).run(job(1, floats(1)), job(2, floats(2)))
+    flags, answers = Bench(Model(fail)).run(job(1, "m", x=floats(1)), job(2, "m", x=floats(2)))
     assert flags == JOINED, "so that the pool halves it"
     assert answers == [("ModelFailed", "ZeroDivisionError: no")] * 2
     monkeypatch.setattr("workers.arenas.WAIT_S", 0.01)
-    lost = shared_job(3, floats(1), (77, 0, 64, 0, 0))
-    _, answers = Bench(Model(lambda x: x)).run(lost, job(4, floats(1)), job(5, np.float64(1)))
+    lost = shared_job(3, "m", (77, 0, 64, 0, 0), floats(1))
+    _, answers = Bench(Model(lambda x: x)).run(lost, job(4, "m", x=floats(1)), job(5, "m", x=np.float64(1)))
     assert [answers[0][0], answers[1].tolist(), answers[2][0]] == ["InvalidInput", [[1]], "InvalidInput"]
-    _, answers = Bench(Model(lambda x: x.astype(object))).run(job(6, floats(1)))
+    _, answers = Bench(Model(lambda x: x.astype(object))).run(job(6, "m", x=floats(1)))
     assert answers[0][0] == "ModelFailed", "a model that gives what cannot travel"
 
 
 def test_the_pool_decides_which_model_runs_and_a_version_that_is_asked_for_has_to_be_its() -> None:
     bench = Bench(Model(lambda x: x + 1), Model(lambda x: x + 2))
     for name in ("m", "m@stable", "another name"):
-        assert bench.run(job(1, floats(0), name=name))[1][0].tolist() == [[1]]
-        assert bench.run(job(1, floats(0), name=name), number=1)[1][0].tolist() == [[2]]
-    _, (right, wrong) = bench.run(job(1, floats(0), name="m@4"), job(2, floats(0), name="m@3"), number=1)
+        assert bench.run(job(1, name, x=floats(0)))[1][0].tolist() == [[1]]
+        assert bench.run(job(1, name, x=floats(0)), number=1)[1][0].tolist() == [[2]]
+    _, (right, wrong) = bench.run(job(1, "m@4", x=floats(0)), job(2, "m@3", x=floats(0)), number=1)
     assert right.tolist() == [[2]]
     assert wrong == ("ModelNotFound", "version 3 of the model is not served here; version 4+1a2b is")
-    (answer,) = bench.lane.run(1, [*bodies(job(1, floats(0)))], time.monotonic())[1]
+    (answer,) = bench.lane.run(1, [*bodies(job(1, "m", x=floats(0)))], time.monotonic())[1]
     (body,) = bodies(answer)
     assert parse_answer(body.spec)[2] == "4+1a2b"
+
+
+def test_a_lone_job_takes_few_calls() -> None:
+    lane = Bench(Backend().load({"name": "double", "path": "stub:double"})).lane
+    frame = BATCH.pack(Kind.RUN, 0, 0, 1, 1) + job(1, "double", **row())
+
+    def run() -> None:  # as `Lane.serve` does it between receiving and sending
+        came = time.monotonic()
+        _, _, model, count, number = BATCH.unpack_from(frame)
+        flags, answers = lane.run(model, [*bodies(frame, BATCH.size)], came)
+        answers.insert(0, BATCH.pack(Kind.DONE, flags, model, count, number))
+        b"".join(answers)
+
+    calls = counted(run)
+    print(f"lane: {calls}")
+    assert calls <= 60 + 3  # of which three are this test's own

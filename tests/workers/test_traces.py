@@ -16,8 +16,6 @@ from pool.wire import RELEASE, WIRE
 from pool.wire.link import Link
 from support.pools import WAIT_S
 
-SIGNATURE = "serving_default"
-
 
 @contextmanager
 def running(models: dict[str, str]) -> Iterator[tuple[Link, subprocess.Popen[bytes]]]:
@@ -56,8 +54,8 @@ def hear(link: Link, key: str) -> dict[str, Any]:
     raise AssertionError("the worker has ended")
 
 
-def ask(link: Link, number: int, model: str, signature: str = SIGNATURE) -> None:
-    link.send({"trace": number, "model": model, "signature": signature})
+def ask(link: Link, number: int, model: str) -> None:
+    link.send({"trace": number, "model": model, "signature": "serving_default"})
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +77,8 @@ def test_each_device_is_told_with_its_ops(link: Link, model: str) -> None:
 
 def test_what_cannot_be_traced_is_told_and_costs_the_worker_nothing(link: Link) -> None:
     link.send({"trace": "1", "model": "double", "signature": 2})  # no such message is known
-    for model, signature, why in (
-        ("triple", SIGNATURE, "KeyError: 'triple'"),
-        ("bad", SIGNATURE, "FileNotFoundError: "),
-    ):
-        ask(link, 1 << 62, model, signature)
+    for model, why in (("triple", "KeyError: 'triple'"), ("bad", "FileNotFoundError: ")):
+        ask(link, 1 << 62, model)
         answer = hear(link, "traced")
         assert answer.pop("error").startswith(why)
         assert answer == {"traced": 1 << 62}
