@@ -86,12 +86,12 @@ def test_bench_counts_a_job_s_time_from_the_instant_when_it_was_due(start_pool: 
     model = '[[model]]\nname = "slow"\npath = "stub:double?sleep=0.05"\n'
     at = start_pool(f'[pool]\ndevices = ["cpu"]\nlanes = 1\n{model}').endpoint
     closed, open_ = (
-        json.loads(pool(at, "bench", "slow", "--seconds", "1", "--json", *more))
+        json.loads(command("bench", "slow", "--seconds", "1", "--json", *more, POOL_ENDPOINT=at))
         for more in (("--in-flight", "1"), ("--rate", "40"))
     )
     assert 0.05 <= closed["alone"]["run_s"] <= closed["alone"]["p50_s"] < 2 * closed["loaded"]["p50_s"]
     assert open_["loaded"]["max_s"] > 10 * open_["loaded"]["run_s"], "20 jobs wait at the end of the second"
     assert closed["loaded"]["errors"] == open_["loaded"]["errors"] == {}
-    rejected = pool(at, "bench", "slow", "--input", "x=[[-1.0]]", status=1)
+    rejected = command("bench", "slow", "--input", "x=[[-1.0]]", status=1, POOL_ENDPOINT=at)
     assert "a row that the model does not bear" in rejected
-    assert "RUN" in pool(at, "bench", "slow", "--seconds", "0.1")
+    assert "RUN" in command("bench", "slow", "--seconds", "0.1", POOL_ENDPOINT=at)

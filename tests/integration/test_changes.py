@@ -78,7 +78,7 @@ def test_a_new_version_takes_over_and_a_broken_one_never_does(start_pool: StartP
 
 def test_a_client_follows_a_version_that_takes_something_else(start_pool: StartPool, disk: Disk) -> None:
     """What it knows of a signature is a second old at most where an input does not fit: here, or in the worker."""
-    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', devices=1))
+    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"', devices='["cpu"]'))
     wide = {"x": [[1, 2]]}
     with Client(pool.endpoint) as client:
 
