@@ -16,8 +16,8 @@ Arrays = dict[str, np.ndarray]
 Run = Callable[[Arrays], Arrays]
 
 
-class Unfit(Exception):
-    """The process must end with `status`. One line says why and what would be right."""
+class Unfit(BaseException):
+    """The process must end with `status`, so no `except Exception` stops it. One line says why, what would be right."""
 
     def __init__(self, status: Exit, text: str) -> None:
         super().__init__(text)

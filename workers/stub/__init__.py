@@ -32,7 +32,7 @@ from workers.backend import Arrays, CannotLoad, LoadFailed, Run, RunFailed, Trac
 POLL_S = 0.002
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.backend import CannotLoad, LoadFailed, Unfit
+from workers.backend import CannotLoad, LoadFailed
 from workers.tf.bare_graph import read_bare_graph
 from workers.tf.devices import Devices, keep_from_remapper, place
 from workers.tf.errors import one_line, passes
@@ -44,8 +44,6 @@ class Backend:
         where = f"model {settings['name']}: {settings['path']}"
         try:
             return self._load(settings)
-        except Unfit:
-            raise
         except (CannotLoad, LoadFailed) as error:
             raise type(error)(f"{where}: {error}") from None
         except Exception as error:  # of a foreign file TensorFlow and protobuf raise whatever they meet first
