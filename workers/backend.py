@@ -63,7 +63,7 @@ class Model(Protocol):
     """Of each signature of the files that is not offered, why."""
     is_stateful: bool
     """A run of it may change what later runs return."""
-    notes: Sequence[str]
+    notes: list[str]
     """Lines for the log and for `pool models`."""
 
     def prepare(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> Run:

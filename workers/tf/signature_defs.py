@@ -35,7 +35,7 @@ class Bound:
     """The types of all ops that a run may run."""
 
 
-def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[dict[str, Bound], dict[str, str]]:
+def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[Mapping[str, Bound], Mapping[str, str]]:
     """The signatures that can be offered, in the order of their names; and of each other one, why it cannot.
 
     Raises `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
