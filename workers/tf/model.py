@@ -103,8 +103,6 @@ class Model:
     def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
         graph = self._session.graph
         try:
-            for name in feeds:
-                graph.as_graph_element(name, allow_operation=False)
             found = [(name, graph.as_graph_element(name)) for name in fetches]
         except (KeyError, TypeError, ValueError) as error:
             raise RunFailed("InvalidInput", one_line(error)) from None
@@ -117,7 +115,7 @@ class Model:
         def run(arrays: Arrays) -> Arrays:
             try:
                 values = self._session.run(list(fetches), {name: array.copy() for name, array in arrays.items()})
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError) as error:  # also for a feed that is no tensor of the graph
                 raise RunFailed("InvalidInput", one_line(error)) from error
             except Exception as error:
                 raise of_a_run(error) from error
