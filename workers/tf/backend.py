@@ -55,10 +55,9 @@ class Backend:
 
         Else an answer would depend on whose thread an op runs in.
         """
-        register = _REGISTERS.get(platform.machine())
-        if register is None:
+        if platform.machine() not in _REGISTERS:
             return
-        offset, bits = register
+        offset, bits = _REGISTERS[platform.machine()]
         library = ctypes.CDLL("libm.so.6")
         environment = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
         library.fegetenv(environment)

@@ -115,8 +115,7 @@ def _parts(name: str, info: Any, what: str) -> Iterator[tuple[str, str, tuple[in
             for dimension, each in enumerate(splits):
                 yield f"{name}.row_splits_{dimension}", each.name, None
         case "coo_sparse":
-            yield f"{name}.indices", info.coo_sparse.indices_tensor_name, None
-            yield f"{name}.values", info.coo_sparse.values_tensor_name, None
-            yield f"{name}.dense_shape", info.coo_sparse.dense_shape_tensor_name, None
+            for part in ("indices", "values", "dense_shape"):
+                yield f"{name}.{part}", getattr(info.coo_sparse, f"{part}_tensor_name"), None
         case _:
             raise _NotOffered(f"{what} is not a dense, ragged or sparse tensor")
