@@ -86,6 +86,4 @@ def _message(error: Exception) -> str:
     useful = _TRACE.split("\n" + useful)[0].strip() or message
     text = _NODE.sub("", _CALL_PATH.sub("", useful)).strip()
     named = [node for node in _NODE.findall(message) if not node.startswith("__")]
-    if named and named[0] not in text:
-        text = f"{text} [at op {named[0]}]"
-    return text
+    return f"{text} [at op {named[0]}]" if named and named[0] not in text else text
