@@ -16,8 +16,8 @@ Arrays = dict[str, np.ndarray]
 Run = Callable[[Arrays], Arrays]
 
 
-class Unfit(Exception):
-    """The process must end with `status`. One line says why and what would be right."""
+class Unfit(BaseException):
+    """The process must end with `status`, so no `except Exception` stops it. One line says why, what would be right."""
 
     def __init__(self, status: Exit, text: str) -> None:
         super().__init__(text)
@@ -63,7 +63,7 @@ class Model(Protocol):
     """Of each signature of the files that is not offered, why."""
     is_stateful: bool
     """A run of it may change what later runs return."""
-    notes: Sequence[str]
+    notes: list[str]
     """Lines for the log and for `pool models`."""
 
     def prepare(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> Run:

@@ -1,27 +1,9 @@
 """Python around a model: a class of the user's, which `handler = "module:Class"` of its [[model]] names.
 
-    class Names:
-        inputs = {"text": ("string", [-1])}          # what callers give, where that differs from the model's
-        outputs = {"name": ("string", [-1])}         # what they get, likewise
-        rows_independent = True                      # row i of what it returns depends on row i alone
-
-        def __init__(self, labels): ...              # handler_options = { labels = "names.txt" }
-        def preprocess(self, inputs): ...            # what the caller gave → the model's inputs
-        def postprocess(self, outputs, inputs): ...  # all outputs of the model, what the caller gave → the answer
-
-One of the methods is enough. All lanes call them at the same time. They take and return dicts of arrays; strings are
-objects of `bytes`. What they are given is read-only, and only theirs until they return: copy what you keep. Results of
-other dtypes are converted where no value changes; floats may lose digits. A `ValueError` of preprocess is the caller's
-`InvalidInput`; anything else that they raise, or a wrong result, is `ModelFailed`.
-
-Without `rows_independent = True` each call is for one job as its caller sent it, and jobs are never joined. With it,
-the model's own rows decide whether jobs are joined, and each call is for one row: axis 0 of all that the methods take
-and return has size 1. (A job is no unit then: a client cuts large inputs and gathers small ones.) `preprocess_batch`
-and `postprocess_batch` are called instead where a class has them: with all rows of a run, of one job or several. Where
-an axis 0 of the caller's or the model's tensors is not of any size, jobs come whole and are not joined.
-
-`signature = "predict"` leaves the model's other signatures as they are. `stateful = True`: a call may change later
-ones, so one job runs at a time. Sessions and traces pass the handler by.
+What such a class may have, is given and may return is the user's contract: `pool help handlers`. In short: its methods
+are called for whole jobs; with `rows_independent = True` for one row each, or for all rows of a run where their names
+end in `_batch`. A job is no unit then: a client cuts large inputs and gathers small ones. Where an axis 0 of the
+caller's or the model's tensors is not of any size, jobs come whole and are not joined.
 """
 
 import importlib

@@ -187,8 +187,6 @@ class Worker:
                 models = {settings["name"]: model for model, settings in self._loaded}
                 traced = models[name].trace(signature)[:MOST_TRACED]  # what one message of the link takes
                 answer = {"devices": [each._asdict() | {"names": [n[:200] for n in each.names]} for each in traced]}
-            except Unfit:
-                raise
             except Exception as error:
                 kind = "" if isinstance(error, RunFailed) else f"{type(error).__name__}: "
                 answer = {"error": f"{kind}{error}"[:2000]}

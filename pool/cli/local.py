@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -145,9 +144,9 @@ def doctor(timeout: float, as_json: bool) -> int:
     """
     found = []
 
-    def look(check: str, act: Callable[[], str]) -> None:
+    def look(check: str, act: Callable[..., str], *given: Any) -> None:
         try:
-            verdict, text = "ok", act()
+            verdict, text = "ok", act(*given)
         except PoolError as error:
             verdict, text = "failure", str(error)
         found.append({"check": check, "verdict": verdict, "text": text})
@@ -155,9 +154,9 @@ def doctor(timeout: float, as_json: bool) -> int:
             click.echo(f"{click.style(verdict, 'green' if verdict == 'ok' else 'red')}: {check}: {printable(text)}")
 
     gpus: list[Device] = []
-    look("NVML", partial(listed, gpus))
+    look("NVML", listed, gpus)
     for device in (Device("cpu"), *gpus):
-        look(device.label, partial(tried, device, timeout))
+        look(device.label, tried, device, timeout)
     if as_json:
         echo_json(found)
     return int(any(each["verdict"] == "failure" for each in found))

@@ -32,8 +32,7 @@ def status(client: "pool.Client", watch: bool, as_json: bool) -> None:
     """
     on = console()
     is_live = watch and not as_json and on.is_terminal
-    live = Live(console=on, screen=True, auto_refresh=False) if is_live else nullcontext()
-    with live as screen:
+    with Live(console=on, screen=True, auto_refresh=False) if is_live else nullcontext() as screen:
         while True:
             record = client.status()
             if as_json:
@@ -63,9 +62,8 @@ def drawn(record: Record) -> Group:
         (each["name"], state(each), *(f"{each[key]:,.0f}" for key in counts), span(each["p50_s"]), span(each["p99_s"]))
         for each in record["models"]
     ]
-    above = table(
-        (">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW", "GPU")[:columns], [row[:columns] for row in slots]
-    )
+    titles = (">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW", "GPU")
+    above = table(titles[:columns], [row[:columns] for row in slots])
     below = table(("MODEL", "STATE", ">WAIT", ">RUN", ">DONE", ">FAILED", ">RATE", ">P50", ">P99"), loads)
     return Group(head, above, "", below, *map(printable, troubles(record)))
 

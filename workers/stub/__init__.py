@@ -32,7 +32,7 @@ from workers.backend import Arrays, CannotLoad, LoadFailed, Run, RunFailed, Trac
 POLL_S = 0.002
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error
 
 
@@ -83,7 +83,7 @@ class Model:
         self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: Signature({"x": x}, {"y": y})}
         self.left_out: Mapping[str, str] = {}
         self.is_stateful = kind == "count"
-        self.notes: Sequence[str] = ()
+        self.notes: list[str] = []
 
     def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:  # noqa: ARG002
         is_possible = self._kind in ("double", "sum", "shrink") and self._options.get("joined") != "0"

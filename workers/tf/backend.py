@@ -6,23 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.backend import CannotLoad, LoadFailed, Unfit
+from workers.backend import CannotLoad, LoadFailed
 from workers.tf.bare_graph import read_bare_graph
 from workers.tf.devices import Devices, keep_from_remapper, place
 from workers.tf.errors import one_line, passes
 from workers.tf.files import Format, Source, format_at
-from workers.tf.graph import Reachable
 from workers.tf.keras import read_keras
 from workers.tf.library import load_op_libraries, open_session, session_config, tf
 from workers.tf.model import Model
-from workers.tf.rows import prove
 from workers.tf.saved_model import read_saved_model
-from workers.tf.signature_defs import Bound, bind
 
 # Where `fenv_t` of glibc's `bits/fenv.h` has the register, and its bits: FTZ and DAZ of MXCSR, FZ of FPCR.
 _REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
 _ENVIRONMENT_BYTES = 32
-_SMALL_BYTES = 4096
 
 
 class Backend:
@@ -44,8 +40,6 @@ class Backend:
         where = f"model {settings['name']}: {settings['path']}"
         try:
             return self._load(settings)
-        except Unfit:
-            raise
         except (CannotLoad, LoadFailed) as error:
             raise type(error)(f"{where}: {error}") from None
         except Exception as error:  # of a foreign file TensorFlow and protobuf raise whatever they meet first
@@ -61,10 +55,9 @@ class Backend:
 
         Else an answer would depend on whose thread an op runs in.
         """
-        register = _REGISTERS.get(platform.machine())
-        if register is None:
+        if platform.machine() not in _REGISTERS:
             return
-        offset, bits = register
+        offset, bits = _REGISTERS[platform.machine()]
         library = ctypes.CDLL("libm.so.6")
         environment = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
         library.fegetenv(environment)
@@ -84,15 +77,8 @@ class Backend:
             with session.graph.as_default():
                 tf.compat.v1.train.import_meta_graph(source.meta_graph)
                 source.restore(session)
-                reachable = Reachable(graph_def)
-                bound, left_out = bind(source, session.graph, reachable)
-            session.graph.finalize()
-            is_asked = settings["batching"] == "auto"
-            proofs = {name: proof_of(each, graph_def) for name, each in bound.items() if is_asked}
-            for node in graph_def.node:  # the Session has them
-                if node.op == "Const" and node.attr["value"].ByteSize() > _SMALL_BYTES:
-                    node.attr["value"].Clear()
-            return Model(settings, session, bound, left_out, reachable, proofs, source.notes)
+                session.graph.finalize()
+                return Model(settings, session, source)
         except BaseException:
             session.close()
             raise
@@ -112,15 +98,3 @@ class Backend:
                 return read_keras(path, self._state)
             case _:
                 return read_bare_graph(settings, path, found is Format.FROZEN_GRAPH)
-
-
-def proof_of(bound: Bound, graph_def: Any) -> dict[str, str]:
-    """Of each output, why its rows may depend on each other; "" if they are proven not to.
-
-    It holds for jobs that give no input that has a default: `bound.defaults` are fed, the graph computes the others.
-    """
-    signature, feeds = bound.signature, dict(bound.feeds)
-    for name in signature.defaults.difference(bound.defaults):
-        del feeds[name]
-    shapes = {name: info.shape for name, info in signature.inputs.items()}
-    return prove(graph_def, feeds, shapes, bound.fetches, bound.defaults)

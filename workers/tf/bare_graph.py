@@ -47,8 +47,7 @@ def read_bare_graph(settings: Mapping[str, Any], path: Path, is_frozen: bool) ->
 
     def signature_defs(graph: Any, reachable: Reachable) -> Mapping[str, Any]:
         if meta_graph.signature_def and not settings["inputs"] and not settings["outputs"]:
-            declared: Mapping[str, Any] = meta_graph.signature_def
-            return declared
+            return dict(meta_graph.signature_def)
         inputs, outputs = _ends(settings, graph, reachable, notes)
         used = reachable.ops(tensor.name for tensor in outputs.values())
         if used & _VARIABLES and not meta_graph.saver_def.restore_op_name:

@@ -6,15 +6,14 @@ from pool.wire import Exit
 from workers.backend import RunFailed, Unfit
 from workers.tf.library import tf
 
-tf_errors = tf.errors
 _MOST_CHARS = 1000
-_NO_MEMORY = (tf_errors.ResourceExhaustedError, MemoryError)
+_NO_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 _ALLOCATION = re.compile(
     r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|(CUDNN|CUBLAS|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
     r"|CUFFT_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED"
 )
 # Only these two wrap a failed call of CUDA's libraries; anywhere else the words would be a model's own.
-_WRAPS_CUDA = (tf_errors.InternalError, tf_errors.UnknownError)
+_WRAPS_CUDA = (tf.errors.InternalError, tf.errors.UnknownError)
 # After one of these every later call gives the same error, says CUDA: "the process must be terminated and relaunched".
 _STICKY = re.compile(
     # The driver's names are CUDA_ERROR_ILLEGAL_ADDRESS, those of the runtime cudaErrorIllegalAddress.
@@ -30,10 +29,10 @@ _STICKY = re.compile(
     r"|Failed to initialize BLAS support|[Ff]ailed to create cu\w+ handle|[Cc]ould not create cu\w+ handle"
 )
 # TensorFlow's own words, in errors of these kinds. Others quote what was fed.
-_KINDS = (*_WRAPS_CUDA, tf_errors.FailedPreconditionError, tf_errors.UnimplementedError, tf_errors.CancelledError)
+_KINDS = (*_WRAPS_CUDA, tf.errors.FailedPreconditionError, tf.errors.UnimplementedError, tf.errors.CancelledError)
 _UNUSABLE = re.compile(r"DNN library (initialization failed|is not found)|Session has been closed|a closed Session")
 # What may be otherwise a moment later, whatever the text: the device's memory is still held by the process before.
-_PASSING = (tf_errors.UnavailableError, tf_errors.AbortedError, tf_errors.DeadlineExceededError, *_NO_MEMORY)
+_PASSING = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, *_NO_MEMORY)
 _DEVICE_OR_STORAGE = re.compile(
     r"cuda|cudnn|cublas|cusolver|cusparse|cufft|\bGPU\b|Input/output error|Stale file handle", re.IGNORECASE
 )
@@ -79,7 +78,7 @@ def one_line(error: Exception) -> str:
 def _message(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):  # in place of TensorFlow's own error, whose text quotes what was fed
         message = error.object.decode(errors="backslashreplace")
-    elif isinstance(error, tf_errors.OpError):
+    elif isinstance(error, tf.errors.OpError):
         message = str(error.message)
     else:
         return str(error)
@@ -87,6 +86,4 @@ def _message(error: Exception) -> str:
     useful = _TRACE.split("\n" + useful)[0].strip() or message
     text = _NODE.sub("", _CALL_PATH.sub("", useful)).strip()
     named = [node for node in _NODE.findall(message) if not node.startswith("__")]
-    if named and named[0] not in text:
-        text = f"{text} [at op {named[0]}]"
-    return text
+    return f"{text} [at op {named[0]}]" if named and named[0] not in text else text

@@ -62,37 +62,34 @@ class Reachable:
         return {name for node in nodes for name in _functions_named_by(node) if name in self._functions}
 
 
-_WRITES = re.compile(
-    "|".join(
-        (
-            # Variables: reference ones (Assign, ScatterAdd, ApplyAdam), then resources.
-            r"Assign\w*|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo",
-            r"Resource(Scatter\w+|StridedSliceAssign|CountUpTo)|DestroyResourceOp",
-            r"(Resource)?(Sparse)?Apply[A-Z]\w*",
-            # Into the buffer of their input, which may be a variable's or a caller's.
-            r"Inplace(Add|Sub|Update)",
-            # By the word-embedding ops of TensorFlow 1, and those of its linear models.
-            r"NegTrain|Skipgram|SdcaShrinkL1",
-            # What one run puts in and another takes out.
-            r"Queue(Enqueue|Dequeue|Close)\w*",
-            r"Barrier(InsertMany|TakeMany|Close)",
-            r"(Map|OrderedMap)?(Stage|Unstage|UnstageNoKey|Clear)|StageClear",
-            r"\w*Accumulator(ApplyGradient|TakeGradient|SetGlobalStep)",
-            r"Add(Many)?SparseToTensorsMap|TakeManySparseFromTensorsMap",
-            r"GetSessionHandle(V2)?|DeleteSessionTensor",
-            # Tables. Initialising one is not here: it gives the same table each time.
-            r"LookupTable(Insert|Import|Remove)\w*",
-            # Positions: of a reader, of an iterator over a dataset.
-            r"Reader(Read|Reset|Restore)\w*|RecordInput",
-            r"IteratorGetNext\w*|MultiDeviceIterator(GetNext\w*|Init)|MakeIterator|DeserializeIterator",
-            r"BoostedTrees(CenterBias|Create\w*|Deserialize\w*|Flush\w*|Update\w*)",
-            r"BoostedTreesQuantileStreamResource(AddSummaries|Deserialize|Flush)",
-            # Files, which outlive the process.
-            r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave|SaveDataset(V2)?",
-            r"(Experimental)?DatasetToTFRecord",
-        )
-    )
+_WRITING = (
+    # Variables: reference ones (Assign, ScatterAdd, ApplyAdam), then resources.
+    r"Assign\w*|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo",
+    r"Resource(Scatter\w+|StridedSliceAssign|CountUpTo)|DestroyResourceOp",
+    r"(Resource)?(Sparse)?Apply[A-Z]\w*",
+    # Into the buffer of their input, which may be a variable's or a caller's.
+    r"Inplace(Add|Sub|Update)",
+    # By the word-embedding ops of TensorFlow 1, and those of its linear models.
+    r"NegTrain|Skipgram|SdcaShrinkL1",
+    # What one run puts in and another takes out.
+    r"Queue(Enqueue|Dequeue|Close)\w*",
+    r"Barrier(InsertMany|TakeMany|Close)",
+    r"(Map|OrderedMap)?(Stage|Unstage|UnstageNoKey|Clear)|StageClear",
+    r"\w*Accumulator(ApplyGradient|TakeGradient|SetGlobalStep)",
+    r"Add(Many)?SparseToTensorsMap|TakeManySparseFromTensorsMap",
+    r"GetSessionHandle(V2)?|DeleteSessionTensor",
+    # Tables. Initialising one is not here: it gives the same table each time.
+    r"LookupTable(Insert|Import|Remove)\w*",
+    # Positions: of a reader, of an iterator over a dataset.
+    r"Reader(Read|Reset|Restore)\w*|RecordInput",
+    r"IteratorGetNext\w*|MultiDeviceIterator(GetNext\w*|Init)|MakeIterator|DeserializeIterator",
+    r"BoostedTrees(CenterBias|Create\w*|Deserialize\w*|Flush\w*|Update\w*)",
+    r"BoostedTreesQuantileStreamResource(AddSummaries|Deserialize|Flush)",
+    # Files, which outlive the process.
+    r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave|SaveDataset(V2)?",
+    r"(Experimental)?DatasetToTFRecord",
 )
+_WRITES = re.compile("|".join(_WRITING))
 _BLOCKS = re.compile(r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek")
 FILLS_TABLE = re.compile(r"InitializeTable(FromTextFile|FromDataset)?(V2)?|LookupTableImport(V2)?")
 _RANDOM = re.compile(

@@ -11,9 +11,11 @@ from pool.wire.tensors import DTYPES, Array
 from workers.backend import Arrays, Run, RunFailed, Traced
 from workers.tf.devices import trace
 from workers.tf.errors import of_a_run, one_line
+from workers.tf.files import Source
 from workers.tf.graph import Reachable, blocks_its_thread, draws_random, writes_state
 from workers.tf.library import CallableOptions, tf
-from workers.tf.signature_defs import Bound
+from workers.tf.rows import prove
+from workers.tf.signature_defs import Bound, bind
 
 _MOST_RARE = 32
 
@@ -21,37 +23,31 @@ _MOST_RARE = 32
 class Model:
     """A `workers.backend.Model` over a Session that has the model loaded."""
 
-    def __init__(
-        self,
-        settings: Mapping[str, Any],
-        session: Any,
-        bound: Mapping[str, Bound],
-        left_out: Mapping[str, str],
-        reachable: Reachable,
-        proofs: Mapping[str, Mapping[str, str]],
-        notes: Sequence[str],
-    ) -> None:
+    def __init__(self, settings: Mapping[str, Any], session: Any, source: Source) -> None:
+        """Raises `CannotLoad`."""
         self._session = session
-        self._reachable = reachable
-        self._proofs = proofs
-        self._bound = bound
-        self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in bound.items()}
-        self.left_out = left_out
-        self.notes: Sequence[str] = list(notes)
+        self._reachable = Reachable(source.meta_graph.graph_def)
+        self._bound, self.left_out = bind(source, session.graph, self._reachable)
+        self.signatures: Mapping[str, Signature] = {name: each.signature for name, each in self._bound.items()}
+        self.notes = source.notes
         stated: bool | None = settings["stateful"]
         # The user may know more than the graph.
-        self._keep = {name for name, each in bound.items() if stated is True or writes_state(each.ops)}
+        self._keep = {name for name, each in self._bound.items() if stated is True or writes_state(each.ops)}
         self.is_stateful = bool(self._keep) if stated is None else stated
         # A callable takes half a megabyte that never comes back, and callers choose outputs and leave out inputs.
-        self._callable = lru_cache(len(bound) + _MOST_RARE)(self._made)
+        self._callable = lru_cache(len(self._bound) + _MOST_RARE)(self._made)
 
     def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:
-        if (why := self._why_alone(signature)) or batching != "auto":
-            return dict.fromkeys(self._bound[signature].fetches, why or ("" if batching == "on" else "batching is off"))
-        return self._proofs[signature]
-
-    def _why_alone(self, signature: str) -> str:
         bound = self._bound[signature]
+        if (why := self._why_alone(bound)) or batching != "auto":
+            return dict.fromkeys(bound.fetches, why or ("" if batching == "on" else "batching is off"))
+        # Of jobs that give no input that has a default: `bound.defaults` are fed, the graph computes the others.
+        computed = bound.signature.defaults.difference(bound.defaults)
+        feeds = {name: tensor for name, tensor in bound.feeds.items() if name not in computed}
+        shapes = {name: info.shape for name, info in bound.signature.inputs.items()}
+        return prove(self._reachable.graph_def, feeds, shapes, bound.fetches, bound.defaults)
+
+    def _why_alone(self, bound: Bound) -> str:
         if self.is_stateful:
             return "the model is stateful"
         if draws_random(bound.ops):
@@ -107,8 +103,6 @@ class Model:
     def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
         graph = self._session.graph
         try:
-            for name in feeds:
-                graph.as_graph_element(name, allow_operation=False)
             found = [(name, graph.as_graph_element(name)) for name in fetches]
         except (KeyError, TypeError, ValueError) as error:
             raise RunFailed("InvalidInput", one_line(error)) from None
@@ -121,7 +115,7 @@ class Model:
         def run(arrays: Arrays) -> Arrays:
             try:
                 values = self._session.run(list(fetches), {name: array.copy() for name, array in arrays.items()})
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError) as error:  # also for a feed that is no tensor of the graph
                 raise RunFailed("InvalidInput", one_line(error)) from error
             except Exception as error:
                 raise of_a_run(error) from error
@@ -162,15 +156,13 @@ class Model:
 
     def warm_up(self) -> None:
         """Prepares each signature, and runs those on zeros that change no state."""
-        notes = list(self.notes)
         for name, signature in self.signatures.items():
             try:
                 run = self.prepare(name, list(signature.inputs), list(signature.outputs))
                 if not self._why_not_on_zeros(name):
                     run({key: _zeros(info) for key, info in signature.inputs.items()})
             except RunFailed as error:
-                notes.append(f"signature {name!r} failed its warm-up on zeros: {error}")
-        self.notes = notes
+                self.notes.append(f"signature {name!r} failed its warm-up on zeros: {error}")
 
 
 def _zeros(info: TensorInfo) -> Array:

@@ -512,8 +512,8 @@ def _range(op: Op) -> Tensor:
     (begin,), (end,), (step,) = (op.sizes(place) for place in range(3))
     if not _is_known(begin, end, step):
         return _made([end if (begin, step) == (0, 1) else fresh()])
-    numbers = tuple(range(begin, end, step)[: _MOST_ENTRIES + 1])
-    return Tensor((len(range(begin, end, step)),), numbers if len(numbers) <= _MOST_ENTRIES else None)
+    numbers = range(begin, end, step)
+    return Tensor((len(numbers),), tuple(numbers) if len(numbers) <= _MOST_ENTRIES else None)
 
 
 @_rule("LookupTableFind LookupTableFindV2")

@@ -147,7 +147,6 @@ class _Proof:
         for each in op.inputs:
             if type(each) is Unknown:
                 return each
-        for each in op.inputs:
             if isinstance(each, Every):
                 holds = op.type in ("All", "Identity", "LogicalAnd") and all(map(_holds, op.inputs))
                 return each if holds else Unknown(each.why)

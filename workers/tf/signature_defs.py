@@ -35,7 +35,7 @@ class Bound:
     """The types of all ops that a run may run."""
 
 
-def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[dict[str, Bound], dict[str, str]]:
+def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[Mapping[str, Bound], Mapping[str, str]]:
     """The signatures that can be offered, in the order of their names; and of each other one, why it cannot.
 
     Raises `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
@@ -115,8 +115,7 @@ def _parts(name: str, info: Any, what: str) -> Iterator[tuple[str, str, tuple[in
             for dimension, each in enumerate(splits):
                 yield f"{name}.row_splits_{dimension}", each.name, None
         case "coo_sparse":
-            yield f"{name}.indices", info.coo_sparse.indices_tensor_name, None
-            yield f"{name}.values", info.coo_sparse.values_tensor_name, None
-            yield f"{name}.dense_shape", info.coo_sparse.dense_shape_tensor_name, None
+            for part in ("indices", "values", "dense_shape"):
+                yield f"{name}.{part}", getattr(info.coo_sparse, f"{part}_tensor_name"), None
         case _:
             raise _NotOffered(f"{what} is not a dense, ragged or sparse tensor")
