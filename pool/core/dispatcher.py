@@ -48,7 +48,7 @@ class Dispatcher:
         if group is None:
             if len(self._groups) > 2 * len(self.workers) + FEW_DEAD:
                 self._forget_groups()
-            group = self._groups[frozenset(served)] = Group(served, dict.fromkeys(served, 0.0))
+            group = self._groups[frozenset(served)] = Group(dict.fromkeys(served, 0.0))
             for model in served:
                 model.groups.append(group)
                 self._want(model)
@@ -60,7 +60,7 @@ class Dispatcher:
         """Those without workers. One that lost its last worker lately is kept, so its models pay for what they used."""
         for models, group in [*self._groups.items()]:
             if not group.workers:
-                for model in group.models:
+                for model in models:
                     model.groups.remove(group)
                 del self._groups[models]
                 self._due.pop(group, None)
@@ -81,7 +81,7 @@ class Dispatcher:
             reserved.reserved = worker.reserved = None
         for model in worker.homes:
             model.home = None
-        for model in group.models:
+        for model in worker.numbers:
             if model.suspects or model.policy.is_stateful:
                 self._want(model)  # others may run what it alone might run, or what died in its slot
 
@@ -279,7 +279,7 @@ class Dispatcher:
 
     def _run_pinned(self, worker: Worker, now: float) -> Batch | None:
         group = worker.group
-        for model in group.models:
+        for model in worker.numbers:
             if model.suspects:
                 self._reserve(model, group)  # which no flood of pinned jobs may hold up
         while (worker in group.empty or worker in group.partly) and (job := self._first_pinned(worker)):
