@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pool.config import with_model, without_model
-from pool.core.failures import Refused
+from pool.core.scheduler import Refused
 from pool.devices import fits_beside
 from pool.devices.monitor import Monitor
 from pool.errors import InvalidConfig

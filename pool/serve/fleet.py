@@ -17,10 +17,9 @@ from typing import Any
 
 from pool.config import Config
 from pool.core.dispatcher import Policy
-from pool.core.failures import Refused
 from pool.core.jobs import ModelPolicy
 from pool.core.jobs import Worker as CoreWorker
-from pool.core.scheduler import Scheduler
+from pool.core.scheduler import Refused, Scheduler
 from pool.core.slots import Slot, SlotState
 from pool.devices import cpu_share, environment
 from pool.devices.monitor import Monitor

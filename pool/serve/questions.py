@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from typing import Any
 
-from pool.core.failures import Refused
 from pool.core.jobs import Counts, Model
+from pool.core.scheduler import Refused
 from pool.core.slots import SlotState
 from pool.log import Log
 from pool.serve.changes import Changes, Progress

@@ -18,9 +18,8 @@ import zmq
 from zmq.backend import zmq_poll
 
 from pool.core.dispatcher import Policy
-from pool.core.failures import Lie, Refused
 from pool.core.jobs import Batch, Call, Job
-from pool.core.scheduler import Scheduler
+from pool.core.scheduler import Lie, Refused, Scheduler
 from pool.devices.monitor import Monitor
 from pool.log import Log
 from pool.plan.footprints import NAME, Footprints

@@ -10,7 +10,7 @@ from core.scenes import SCENES
 from core.walk import sharing, walk
 from support.mutants import Mutant, modules
 
-FILES = ("failures", "jobs", "dispatcher", "scheduler")
+FILES = ("jobs", "dispatcher", "scheduler")
 
 
 def core(mutant: Mutant | None = None) -> SimpleNamespace:
@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant("only joined jobs run again", "scheduler", "in HALVED and is_joined and", "in HALVED and"),
     Mutant("innocent jobs run again", "scheduler", "elif outcome in HALVED", "elif False"),
     Mutant("failed jobs run again by halves", "scheduler", "jobs[:middle], jobs[middle:]", "jobs[:1], jobs[1:]"),
-    Mutant("a stale block is its client's", "failures", '"InvalidInput"})', '"InvalidInput", "Stale"})'),
+    Mutant("a stale block is its client's", "scheduler", '"InvalidInput"})', '"InvalidInput", "Stale"})'),
     Mutant("halves are among themselves", "jobs", "group = self.again.popleft()", "group = [*self.again.popleft(), *(self.again and self.again.popleft())]"),
     # --- when a worker ends ---
     Mutant("a suspect runs beside nothing", "dispatcher", "worker.is_exclusive = is_suspect", "pass"),
