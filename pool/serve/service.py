@@ -278,7 +278,7 @@ class Service:
 
     def _client_gone(self, client: Client) -> None:
         """Its queued jobs end. What runs is dropped when it is done; only then its memory is unmapped."""
-        if client.is_gone:
+        if client not in self._clients:
             return
         self.sources.unregister(client.link.socket)
         self._clients.discard(client)
@@ -287,7 +287,6 @@ class Service:
         self.scheduler.account_ends(client.account)
         for arena in [*client.arenas]:
             self._drop(client, arena)
-        client.is_gone = True
         client.link.close()
 
     def _channel_gone(self, route: bytes) -> None:
@@ -350,7 +349,7 @@ class Service:
                 part = PART.unpack_from(body.whole, len(body.whole) - 40)
                 if part[0] not in client.arenas:
                     self._client_link(client)  # it was lent before the job was sent, on another socket
-                    if client.is_gone:
+                    if client not in self._clients:
                         raise BadMessage("jobs after the end of their link")
                 _, _, length, _, _ = part
                 if why := client.check_part(part):
