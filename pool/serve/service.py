@@ -29,7 +29,7 @@ from pool.serve.changes import Changes, Disk
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
-from pool.serve.sockets import Client, Outbox, accepted, entrance, read, router, send
+from pool.serve.sockets import POLLIN, Client, Outbox, accepted, entrance, read, router, send
 from pool.serve.worker import Worker
 from pool.systemd import Notifier
 from pool.wire import RELEASE, WIRE
@@ -58,13 +58,11 @@ from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job
 
 JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCEL), int(Kind.DONE), int(Kind.RUN)
 JOIN_BYTES = HEAD.size + TOKEN_BYTES
-LOOK_S = 1.0
 RETRY_S = 0.02
 MOST_CLIENTS, MOST_CHANNELS = 1000, 128  # channels of a client
 MOST_UNREAD_BYTES, MOST_UNREAD_S = 64 << 20, 30.0
 MOST_WAITING, MOST_QUESTION_BYTES = 1000, 16 << 10
 RESERVE = 2048  # descriptors that nobody gets but libzmq, which ends the process where it finds none
-POLLIN = int(zmq.POLLIN)
 Question = tuple[bytes, int, str, Iterator[object], float]  # route, number, name, what answers it, and until when
 
 log = logging.getLogger("pool.serve")
@@ -110,9 +108,7 @@ class Service:
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
         while not (self.is_stopping and fleet.is_over):
-            due = min(
-                scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive, now + LOOK_S
-            )
+            due = min(scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive)
             if self._unread:
                 due = min(due, now + RETRY_S)
             wait_s = 0.0 if fleet.has_news else due - time.monotonic()
