@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 from pool.config import with_model, without_model
 from pool.core.scheduler import Refused
 from pool.devices import fits_beside
-from pool.devices.monitor import Monitor
 from pool.errors import InvalidConfig
 from pool.plan.facts import Facts, looked, reloaded, restarted, rested, with_looks
 from pool.plan.footprints import Footprints
@@ -101,10 +100,9 @@ class Disk:
 
 
 class Changes:
-    def __init__(self, fleet: Fleet, source: Path | None, disk: Disk, monitor: Monitor, footprints: Footprints) -> None:
+    def __init__(self, fleet: Fleet, source: Path | None, disk: Disk, footprints: Footprints) -> None:
         """`source`: of the configuration; None: there is no file."""
-        self._fleet, self._source, self._disk, self._monitor = fleet, source, disk, monitor
-        self._footprints = footprints
+        self._fleet, self._source, self._disk, self._footprints = fleet, source, disk, footprints
         self._facts = fleet.plan.facts
         self._settled: list[Mapping[str, Any]] = []  # what was served when all had come that was wanted, as told
         self._rollout = Rollout()
@@ -241,7 +239,7 @@ class Changes:
                 case Retire(seat):
                     fleet.retire(seat, now)
                 case Failed(seat):
-                    is_gpu = bool(seat.device.uuids and self._monitor.gpus)
+                    is_gpu = bool(seat.device.uuids and self._fleet.monitor.gpus)
                     self._verdict = now + (VERDICT_S if is_gpu else 0.0), seat
         fleet.turn = rollout.turn if self._verdict is None else self._verdict[1].number
         if fleet.is_starting or self._verdict is not None or not rollout.is_done(fleet.plan.slots, fleet.seats):
@@ -251,7 +249,7 @@ class Changes:
             self._end(request)
 
     def _fits(self, seat: Seat) -> bool:
-        return seat.worker is not None and fits_beside(self._monitor, seat.device, seat.worker.pid)
+        return seat.worker is not None and fits_beside(self._fleet.monitor, seat.device, seat.worker.pid)
 
     def _planned(self, facts: Facts, looks: Mapping[str, Look]) -> Plan:
         """Raises `InvalidConfig` where models do not fit."""
@@ -334,7 +332,7 @@ class Changes:
         return [*self._serving(), *self._settled]
 
     def _newly_lost(self, now: float) -> frozenset[int]:
-        lost, facts = self._monitor.lost(now), self._facts
+        lost, facts = self._fleet.monitor.lost(now), self._facts
         slots = {slot for slot, device in enumerate(facts.devices) if lost.intersection(device.uuids)}
         return facts.lost.union(slots) - facts.lost
 
@@ -366,7 +364,7 @@ class Changes:
             has_bound = not options["allow_growth"] or options["per_process_gpu_memory_fraction"]
             if seat.phase is not Phase.SERVING or worker is None or len(models) != 1 or has_bound:
                 continue
-            levels = [self._monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._monitor.gpus]
+            levels = [self._fleet.monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._fleet.monitor.gpus]
             nbytes = sum(level.pids.get(worker.pid) or 0 for level in levels)
             model, digest = self._fleet.plan.models.get(models[0]["name"]), models[0]["files"]
             if model is not None and self._footprints.is_more(model, digest, nbytes):

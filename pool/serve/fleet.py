@@ -44,18 +44,12 @@ log = logging.getLogger("pool.serve")
 
 class Fleet:
     def __init__(
-        self,
-        plan: Plan,
-        monitor: Monitor,
-        scheduler: Scheduler,
-        address: str,
-        state: Path,
-        sources: EpollSelector,
-        peers: dict[bytes, Any],
+        self, plan: Plan, monitor: Monitor, scheduler: Scheduler, address: str, state: Path, sources: EpollSelector
     ) -> None:
-        """`sources`: what the loop reads, each with what it calls. `peers`: by token and by route."""
-        self.scheduler, self.address, self._state = scheduler, address, state
-        self._sources, self._peers, self.monitor = sources, peers, monitor
+        """`sources`: what the loop reads, each with what it calls."""
+        self.monitor, self.scheduler, self.address = monitor, scheduler, address
+        self._state, self._sources = state, sources
+        self.peers: dict[bytes, Any] = {}  # workers and clients, by token, with which a route joins, and by route
         self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
         self._former: dict[int, set[int]] = {}  # by slot, pids of ended workers whose memory may not be free yet
         self.plan = plan
@@ -229,7 +223,7 @@ class Fleet:
             log.error("slot %d: no process could be started: %s", slot.number, error)
             slot.exited(now, f"no process could be started: {error}", held_jobs=False)
             return
-        self._peers[worker.token] = worker
+        self.peers[worker.token] = worker
         self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
         shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
@@ -377,7 +371,7 @@ class Fleet:
         if seat.device.uuids:
             self._former.setdefault(seat.number, set()).add(worker.pid)
         for key in (worker.token, *worker.routes):
-            self._peers.pop(key, None)
+            self.peers.pop(key, None)
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))
         held = bool(core and core.running)
         if core is not None:

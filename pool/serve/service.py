@@ -71,14 +71,12 @@ log = logging.getLogger("pool.serve")
 class Service:
     """REQUIRES the lock of the endpoint, and the main thread: workers end with the thread that started them."""
 
-    def __init__(
-        self, plan: Plan, source: Path | None, path: Path, state: Path, kept: Log, monitor: Monitor, notifier: Notifier
-    ) -> None:
+    def __init__(self, plan: Plan, source: Path | None, path: Path, state: Path, kept: Log, monitor: Monitor) -> None:
         """`source`: of the configuration; None: there is no file."""
         self.endpoint = f"ipc://{path}"
         self.is_stopping = False
         self.sources = EpollSelector()  # what is read seldom, each with what is called then
-        self._notifier, self.monitor = notifier, monitor
+        self._notifier, self.monitor = Notifier(os.environ, os.getpid()), monitor
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
         """The first number of a descriptor that no peer gets: the kernel gives out the smallest that is free."""
         self._state = ""
@@ -87,14 +85,14 @@ class Service:
         self._router, self._monitor = router(self._context, self.endpoint)
         self._entrance = entrance(path.with_name(f"{path.name}.link"))
         self._clients: set[Client] = set()
-        self._peers: dict[bytes, Client | Worker] = {}  # by token, with which a route joins, and by route
         self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
         self._waiting: list[Question] = []  # without an answer
         self.scheduler = Scheduler(Policy(), self._fail, self._release)  # the fleet gives it the configured one
-        self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources, self._peers)
+        self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources)
+        self._peers: dict[bytes, Client | Worker] = self.fleet.peers
         disk = Disk()
-        self.changes = Changes(self.fleet, source, disk, monitor, Footprints(state / NAME))
+        self.changes = Changes(self.fleet, source, disk, Footprints(state / NAME))
         self._questions = Questions(self.fleet, self.changes, self._clients, kept, self.stop)
         self._quarantine = state / "quarantine"
         self.sources.register(disk, EVENT_READ, disk.hear)
