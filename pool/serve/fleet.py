@@ -74,16 +74,14 @@ class Fleet:
         hung_after = plan.facts.config.health.hung_after
         scheduler.policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, hung_after)
         for name, model in plan.models.items():
-            told = plan.settings(name)
-            facts = self.models.setdefault(
-                name, {"name": name, "is_stateful": False, "signatures": {}, "left_out": {}, "notes": []}
-            )
+            told, unknown = plan.settings(name), {"is_stateful": False, "signatures": {}, "left_out": {}, "notes": []}
+            facts = self.models.setdefault(name, unknown)
+            facts |= {"name": name, "path": told.get("path", model.path), "version": told.get("version", "")}
+            facts["batching"] = model.batching
             if model.stateful is not None:
                 facts["is_stateful"] = model.stateful
             policy = ModelPolicy(model.weight, model.max_batch, model.batch_wait or 0.0, facts["is_stateful"])
             scheduler.add_model(name, policy)
-            facts |= {"path": told.get("path", model.path), "version": told.get("version", "")}
-            facts["batching"] = model.batching
         self._forget_models()
         self.has_news = True
 
