@@ -177,11 +177,9 @@ class Changes:
             known = replace(changed, lost=changed.lost | facts.lost - then.lost, first=facts.first, broken=broken)
             known = replace(known, needs=facts.needs if is_same else {})
             plan = self._planned(known, facts.looks if is_same else changed.looks)
-            before, after = (
-                {name for slot in each.slots for name in each.names(slot)} for each in (self._fleet.plan, plan)
-            )
-            names = (before - after) & (plan.models.keys() | plan.missing.keys())
-            if left := [plan.missing.get(name, f"the files of {name} are not whole yet") for name in sorted(names)]:
+            old, names = self._fleet.plan, sorted(plan.models.keys() | plan.missing.keys())
+            gone = [name for name in names if old.settings(name) and not plan.settings(name)]
+            if left := [plan.missing.get(name, f"the files of {name} are not whole yet") for name in gone]:
                 raise InvalidConfig("; ".join(left))
             self._adopt(plan)
         except InvalidConfig as error:
