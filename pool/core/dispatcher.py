@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from pool.core.jobs import AGAIN, FEW_DEAD, PINNED, SUSPECT, Batch, Group, Job, Line, Model, State, Worker
+from pool.core.jobs import AGAIN, FEW_DEAD, LEASED, SUSPECT, Batch, Group, Job, Line, Model, Worker
 
-LEASED = State.LEASED
 HUNG_S = 60.0
 
 
@@ -265,11 +264,6 @@ class Dispatcher:
             if job.call.line.is_in_time(job, now):
                 return self._start(worker, [job], now)
         return None
-
-    def _pin(self, job: Job) -> None:
-        job.place = PINNED
-        self.pins.setdefault((job.call.slot, job.call.model), {})[job] = None
-        self._want(job.call.model)
 
     def _unpin(self, job: Job) -> None:
         key = job.call.slot, job.call.model
