@@ -78,10 +78,9 @@ class Rollout:
         """
         slots = by_slot(wanted, seats)
         self._accepted = [s for s in self._accepted if s in seats and s.told == wanted.get(s.number)]
-        for number, here in slots.items():
-            for seat in here:
-                if seat.phase in (COMING, DOWN) and seat.told != wanted.get(number):
-                    yield Retire(seat)
+        for seat in seats:
+            if seat.phase in (COMING, DOWN) and seat.told != wanted.get(seat.number):
+                yield Retire(seat)
         if is_start:
             for number in wanted:
                 if not slots[number]:

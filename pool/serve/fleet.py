@@ -144,8 +144,7 @@ class Fleet:
                 if stood_still:
                     worker.heard_at = now  # its beats wait unread
                 self._look_at(worker, now)
-            if now >= seat.slot.due:
-                self._overdue(seat, now)
+            self._overdue(seat, now)
             if seat.slot.state is SlotState.DRAINING:
                 self._drain(seat, now)
                 due = min(due, now + DRAIN_LOOK_S)
