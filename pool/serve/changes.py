@@ -105,7 +105,7 @@ class Changes:
         self._fleet, self._source, self._disk, self._footprints = fleet, source, disk, footprints
         self._facts = fleet.plan.facts
         self._settled: list[Mapping[str, Any]] = []  # what was served when all had come that was wanted, as told
-        self._rollout = Rollout()
+        self._rollout = Rollout(self._fits)
         self.requests: deque[Request] = deque()  # those that are not over. The first one runs.
         self._verdict: tuple[float, Seat] | None = None  # when to say why a turn has failed, and its seat
         self._warned: set[str] = set()
@@ -228,7 +228,7 @@ class Changes:
         failed = [each for seat in right for each in seat.told["models"] if each["name"] in seat.failed]
         if marked := [each for each in failed if self._is_replaceable(each)]:
             self._mark(marked, "it did not load")
-        for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting, self._fits):
+        for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting):
             match step:
                 case Open(number):
                     told = [f"{each['name']} {each['version']}".rstrip() for each in fleet.plan.slots[number]["models"]]

@@ -64,7 +64,7 @@ MUTANTS = [
         "(new.phase is DOWN or self._lost(new, old)):",
         "new.phase is DOWN:",
     ),
-    Mutant("two workers are in a slot only if there is room", ROLLOUT, "here == old and fits(old[0])", "here == old"),
+    Mutant("two workers are in a slot only if there is room", ROLLOUT, " and self._fits(old[0])", ""),
     Mutant("a turn ends", ROLLOUT, "            if here == [new]:\n                self.turn = None\n", ""),
     Mutant(
         "of two workers that came up in part the one that serves more stays",
