@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from pool.core.jobs import AGAIN, FEW_DEAD, PINNED, SUSPECT, Batch, Group, Job, Line, Model, State, Worker
+from pool.core.jobs import AGAIN, FEW_DEAD, LEASED, SUSPECT, Batch, Group, Job, Line, Model, Worker
 
-LEASED = State.LEASED
 HUNG_S = 60.0
 
 
@@ -38,7 +37,7 @@ class Dispatcher:
         self._groups: dict[frozenset[Model], Group] = {}
         self._due: dict[Group, None] = {}  # to be looked at
         self._called: list[Worker] = []  # reserved ones that run nothing any more, and those with pinned jobs
-        self._pins: dict[int, dict[Model, dict[Job, None]]] = {}  # by slot: what only its workers may run
+        self.pins: dict[tuple[int, Model], dict[Job, None]] = {}  # what only the workers of one slot may run
         self._batches = self._ticks = 0
 
     def worker_comes(self, slot: int, models: Sequence[str]) -> Worker:
@@ -48,7 +47,7 @@ class Dispatcher:
         if group is None:
             if len(self._groups) > 2 * len(self.workers) + FEW_DEAD:
                 self._forget_groups()
-            group = self._groups[frozenset(served)] = Group(served, dict.fromkeys(served, 0.0))
+            group = self._groups[frozenset(served)] = Group(dict.fromkeys(served, 0.0))
             for model in served:
                 model.groups.append(group)
                 self._want(model)
@@ -60,7 +59,7 @@ class Dispatcher:
         """Those without workers. One that lost its last worker lately is kept, so its models pay for what they used."""
         for models, group in [*self._groups.items()]:
             if not group.workers:
-                for model in group.models:
+                for model in models:
                     model.groups.remove(group)
                 del self._groups[models]
                 self._due.pop(group, None)
@@ -81,7 +80,7 @@ class Dispatcher:
             reserved.reserved = worker.reserved = None
         for model in worker.homes:
             model.home = None
-        for model in group.models:
+        for model in worker.numbers:
             if model.suspects or model.policy.is_stateful:
                 self._want(model)  # others may run what it alone might run, or what died in its slot
 
@@ -134,8 +133,8 @@ class Dispatcher:
                 heappush(group.turns, (used[model], self._ticks, model))
             if group.empty or group.partly:
                 self._due[group] = None
-            if model.pinned:
-                self._called += [each for each in group.workers if model in self._pins.get(each.slot, ())]
+            if self.pins:
+                self._called += [each for each in group.workers if (each.slot, model) in self.pins]
 
     def _offer(self, worker: Worker) -> None:
         """What the worker can take may have changed."""
@@ -152,7 +151,7 @@ class Dispatcher:
                 self._want(model)
             if group.turns:
                 self._due[group] = None
-            if worker.slot in self._pins:
+            if self.pins and any((worker.slot, model) in self.pins for model in worker.numbers):
                 self._called.append(worker)
         elif not worker.running:
             self._called.append(worker)
@@ -266,23 +265,15 @@ class Dispatcher:
                 return self._start(worker, [job], now)
         return None
 
-    def _pin(self, job: Job) -> None:
-        job.place = PINNED
-        self._pins.setdefault(job.call.slot, {}).setdefault(job.call.model, {})[job] = None
-        job.call.model.pinned += 1
-
     def _unpin(self, job: Job) -> None:
-        slot, model = job.call.slot, job.call.model
-        del self._pins[slot][model][job]
-        model.pinned -= 1
-        if not self._pins[slot][model]:
-            del self._pins[slot][model]
-            if not self._pins[slot]:
-                del self._pins[slot]
+        key = job.call.slot, job.call.model
+        del self.pins[key][job]
+        if not self.pins[key]:
+            del self.pins[key]
 
     def _run_pinned(self, worker: Worker, now: float) -> Batch | None:
         group = worker.group
-        for model in group.models:
+        for model in worker.numbers:
             if model.suspects:
                 self._reserve(model, group)  # which no flood of pinned jobs may hold up
         while (worker in group.empty or worker in group.partly) and (job := self._first_pinned(worker)):
@@ -294,9 +285,9 @@ class Dispatcher:
     def _first_pinned(self, worker: Worker) -> Job | None:
         """By arrival, of those that it may run now: of a stateful model, in its home alone, and one at a time."""
         first = None
-        for model, jobs in self._pins.get(worker.slot, {}).items():
+        for model in worker.numbers:
             is_free = not model.policy.is_stateful or (not model.running and model.home in (None, worker))
-            job = next(iter(jobs))
-            if is_free and model in worker.numbers and (first is None or job.order < first.order):
+            job = next(iter(self.pins.get((worker.slot, model), ())), None)
+            if job is not None and is_free and (first is None or job.order < first.order):
                 first = job
         return first

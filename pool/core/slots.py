@@ -43,10 +43,6 @@ STEPS = {
 }
 
 
-class IllegalStep(Exception):
-    """A fault of the caller. Nothing has changed."""
-
-
 @dataclass(slots=True, eq=False)
 class Slot:
     number: int
@@ -62,9 +58,9 @@ class Slot:
     reason: str = ""  # why its last process ended
 
     def step(self, state: SlotState, now: float, budget_s: float = inf) -> None:
-        """To LOADING, READY, DRAINING or STOPPING, for so long at most."""
+        """To LOADING, READY, DRAINING or STOPPING, for so long at most. An illegal one raises and changes nothing."""
         if state not in STEPS[self.state]:
-            raise IllegalStep(f"slot {self.number}: {self.state.name} → {state.name}")
+            raise RuntimeError(f"slot {self.number}: {self.state.name} → {state.name}")
         self.state, self.since, self.due = state, now, now + budget_s
 
     def start(self, now: float, budget_s: float) -> None:

@@ -37,7 +37,6 @@ class Seat(Protocol):
     @property
     def failed(self) -> Collection[str]:
         """Models that it was told of and does not serve, once it is SERVING."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,9 @@ class Failed:
 
 
 class Rollout:
-    def __init__(self) -> None:
+    def __init__(self, fits: Callable[[Any], bool]) -> None:
+        """`fits(seat)`: whether a replacement has room beside the seat's worker."""
+        self._fits = fits
         self.turn: int | None = None  # the slot that is changed
         self._missed: set[tuple[str, str]] = set()  # what the slot did not serve before its turn either
         self._accepted: list[Seat] = []
@@ -70,18 +71,14 @@ class Rollout:
         self._accepted.append(seat)
 
     def steps(
-        self, wanted: Mapping[int, Told], seats: Collection[Seat], is_start: bool, fits: Callable[[Any], bool]
+        self, wanted: Mapping[int, Told], seats: Collection[Seat], is_start: bool
     ) -> Iterator[Open | Retire | Failed]:
-        """What is to be done now, each at once. `is_start`: nothing has come up yet, so all slots come together.
-
-        `fits(seat)`: whether a replacement has room beside the seat's worker.
-        """
+        """What is to be done now, each at once. `is_start`: nothing has come up yet, so all slots come together."""
         slots = by_slot(wanted, seats)
         self._accepted = [s for s in self._accepted if s in seats and s.told == wanted.get(s.number)]
-        for number, here in slots.items():
-            for seat in here:
-                if seat.phase in (COMING, DOWN) and seat.told != wanted.get(number):
-                    yield Retire(seat)
+        for seat in seats:
+            if seat.phase in (COMING, DOWN) and seat.told != wanted.get(seat.number):
+                yield Retire(seat)
         if is_start:
             for number in wanted:
                 if not slots[number]:
@@ -98,7 +95,7 @@ class Rollout:
                 self.turn = turn
                 before = [missed(seat) for seat in slots[turn] if seat.told != wanted.get(turn)]
                 self._missed = set.intersection(*before) if before else set()
-            for step in self._turn(turn, wanted.get(turn), slots.get(turn, []), fits):
+            for step in self._turn(turn, wanted.get(turn), slots.get(turn, [])):
                 yield step
                 if isinstance(step, Failed):  # what follows depends on what is to blame
                     self.turn = None
@@ -123,16 +120,14 @@ class Rollout:
                 due.append(number)
         return min(due, key=lambda number: (bool(gap(number, wanted, slots)), number), default=None)
 
-    def _turn(
-        self, number: int, right: Told | None, here: list[Seat], fits: Callable[[Any], bool]
-    ) -> Iterator[Open | Retire | Failed]:
+    def _turn(self, number: int, right: Told | None, here: list[Seat]) -> Iterator[Open | Retire | Failed]:
         new = next((seat for seat in here if seat.told == right and seat.phase is not LEAVING), None)
         old = [seat for seat in here if seat.told != right and seat.phase is SERVING]
         if new is None and len(old) > 1:  # the last one came up in part, and is not what is wanted any more
             first, last = old[0], old[-1]
             yield Retire(first if wanted_names(right) & served(first) <= served(last) else last)
         elif new is None:
-            if right is not None and (not here or (here == old and fits(old[0]))):
+            if right is not None and (not here or (here == old and self._fits(old[0]))):
                 yield Open(number)
             elif not here:
                 self.turn = None

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pool.config.sections import STUB
 from pool.wire.files import Files, files_at
 
 REST_NS = 2_000_000_000  # a first look believes files that are older
 NEWEST, MOST = 8, 32  # versions that are looked at where the newest is served, and where all are
 PARTS = re.compile(r"variables\.data-\d{5}-of-(\d{5})")
-STUB = "stub:"  # "stub:/folder" has versions for the tests' backend, each with a file `model.stub`
-MARKS = ("saved_model.pb", "saved_model.pbtxt", "model.stub")
+MARKS = ("saved_model.pb", "saved_model.pbtxt", "model.stub")  # the last one: of the tests' backend
 
 Chosen = Literal["newest", "all"] | Sequence[int]
 
@@ -42,12 +42,12 @@ class Look:
 
 def look(path: str, chosen: Chosen, extra: Sequence[str], before: Look | None) -> Look:
     """What is there now. `extra`: other files of the model. `before`: the last look, if any. Never raises."""
+    old = {each.path: each for each in before.versions} if before else {}
     try:
         found = _look(path, chosen, extra)
     except OSError as error:
-        versions = [replace(each, is_whole=False) for each in before.versions] if before else []
-        return Look(tuple(versions), (f"{path} cannot be read: {error.strerror or error}",))
-    old = {each.path: each for each in before.versions} if before else {}
+        unknown = tuple(replace(each, is_whole=False) for each in old.values())
+        return Look(unknown, (f"{path} cannot be read: {error.strerror or error}",))
     versions = []
     for each in found.versions:
         # The clock of the disk may be another one, so the second look does not ask it.

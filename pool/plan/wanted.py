@@ -3,7 +3,7 @@
 A start, a reload, a new version, a lost GPU and a restart differ only in the fact that has changed.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from pool.config.sections import Model
 from pool.devices import merged, named
 from pool.errors import InvalidConfig
 from pool.plan.facts import Facts
-from pool.plan.placement import ALL, Want, place, place_most
+from pool.plan.placement import ALL, There, Want, place, place_most
 
 MOST_MODELS = 500
 POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "versions", "labels", "tensorflow"}
@@ -39,7 +39,7 @@ class Plan:
         return next((each for told in self.slots.values() for each in told["models"] if each["name"] == model), {})
 
 
-def planned(facts: Facts, there: Mapping[int, Collection[str]], served: Sequence[Mapping[str, Any]]) -> Plan:
+def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> Plan:
     """`there`: the models of each slot now, by name. `served`: what workers were told of what they serve.
 
     Raises `InvalidConfig` where models do not fit into the devices.
@@ -118,10 +118,7 @@ def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -
 
 
 def _placed(
-    facts: Facts,
-    entries: Mapping[str, Mapping[str, Any]],
-    models: Mapping[str, Model],
-    there: Mapping[int, Collection[str]],
+    facts: Facts, entries: Mapping[str, Mapping[str, Any]], models: Mapping[str, Model], there: There
 ) -> tuple[dict[int, list[str]], dict[str, str]]:
     places = {slot: device for slot, device in enumerate(facts.devices) if slot not in facts.away}
     wants = []

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pool.config import with_model, without_model
-from pool.core.failures import Refused
+from pool.core.scheduler import Refused
 from pool.devices import fits_beside
-from pool.devices.monitor import Monitor
 from pool.errors import InvalidConfig
 from pool.plan.facts import Facts, looked, reloaded, restarted, rested, with_looks
 from pool.plan.footprints import Footprints
@@ -101,13 +100,12 @@ class Disk:
 
 
 class Changes:
-    def __init__(self, fleet: Fleet, source: Path | None, disk: Disk, monitor: Monitor, footprints: Footprints) -> None:
+    def __init__(self, fleet: Fleet, source: Path | None, disk: Disk, footprints: Footprints) -> None:
         """`source`: of the configuration; None: there is no file."""
-        self._fleet, self._source, self._disk, self._monitor = fleet, source, disk, monitor
-        self._footprints = footprints
+        self._fleet, self._source, self._disk, self._footprints = fleet, source, disk, footprints
         self._facts = fleet.plan.facts
         self._settled: list[Mapping[str, Any]] = []  # what was served when all had come that was wanted, as told
-        self._rollout = Rollout()
+        self._rollout = Rollout(self._fits)
         self.requests: deque[Request] = deque()  # those that are not over. The first one runs.
         self._verdict: tuple[float, Seat] | None = None  # when to say why a turn has failed, and its seat
         self._warned: set[str] = set()
@@ -179,11 +177,9 @@ class Changes:
             known = replace(changed, lost=changed.lost | facts.lost - then.lost, first=facts.first, broken=broken)
             known = replace(known, needs=facts.needs if is_same else {})
             plan = self._planned(known, facts.looks if is_same else changed.looks)
-            before, after = (
-                {name for slot in each.slots for name in each.names(slot)} for each in (self._fleet.plan, plan)
-            )
-            names = (before - after) & (plan.models.keys() | plan.missing.keys())
-            if left := [plan.missing.get(name, f"the files of {name} are not whole yet") for name in sorted(names)]:
+            old, names = self._fleet.plan, sorted(plan.models.keys() | plan.missing.keys())
+            gone = [name for name in names if old.settings(name) and not plan.settings(name)]
+            if left := [plan.missing.get(name, f"the files of {name} are not whole yet") for name in gone]:
                 raise InvalidConfig("; ".join(left))
             self._adopt(plan)
         except InvalidConfig as error:
@@ -232,7 +228,7 @@ class Changes:
         failed = [each for seat in right for each in seat.told["models"] if each["name"] in seat.failed]
         if marked := [each for each in failed if self._is_replaceable(each)]:
             self._mark(marked, "it did not load")
-        for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting, self._fits):
+        for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting):
             match step:
                 case Open(number):
                     told = [f"{each['name']} {each['version']}".rstrip() for each in fleet.plan.slots[number]["models"]]
@@ -241,7 +237,7 @@ class Changes:
                 case Retire(seat):
                     fleet.retire(seat, now)
                 case Failed(seat):
-                    is_gpu = bool(seat.device.uuids and self._monitor.gpus)
+                    is_gpu = bool(seat.device.uuids and self._fleet.monitor.gpus)
                     self._verdict = now + (VERDICT_S if is_gpu else 0.0), seat
         fleet.turn = rollout.turn if self._verdict is None else self._verdict[1].number
         if fleet.is_starting or self._verdict is not None or not rollout.is_done(fleet.plan.slots, fleet.seats):
@@ -251,7 +247,7 @@ class Changes:
             self._end(request)
 
     def _fits(self, seat: Seat) -> bool:
-        return seat.worker is not None and fits_beside(self._monitor, seat.device, seat.worker.pid)
+        return seat.worker is not None and fits_beside(self._fleet.monitor, seat.device, seat.worker.pid)
 
     def _planned(self, facts: Facts, looks: Mapping[str, Look]) -> Plan:
         """Raises `InvalidConfig` where models do not fit."""
@@ -334,7 +330,7 @@ class Changes:
         return [*self._serving(), *self._settled]
 
     def _newly_lost(self, now: float) -> frozenset[int]:
-        lost, facts = self._monitor.lost(now), self._facts
+        lost, facts = self._fleet.monitor.lost(now), self._facts
         slots = {slot for slot, device in enumerate(facts.devices) if lost.intersection(device.uuids)}
         return facts.lost.union(slots) - facts.lost
 
@@ -366,7 +362,7 @@ class Changes:
             has_bound = not options["allow_growth"] or options["per_process_gpu_memory_fraction"]
             if seat.phase is not Phase.SERVING or worker is None or len(models) != 1 or has_bound:
                 continue
-            levels = [self._monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._monitor.gpus]
+            levels = [self._fleet.monitor.gpus[uuid] for uuid in seat.device.uuids if uuid in self._fleet.monitor.gpus]
             nbytes = sum(level.pids.get(worker.pid) or 0 for level in levels)
             model, digest = self._fleet.plan.models.get(models[0]["name"]), models[0]["files"]
             if model is not None and self._footprints.is_more(model, digest, nbytes):

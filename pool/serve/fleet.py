@@ -17,10 +17,9 @@ from typing import Any
 
 from pool.config import Config
 from pool.core.dispatcher import Policy
-from pool.core.failures import Refused
 from pool.core.jobs import ModelPolicy
 from pool.core.jobs import Worker as CoreWorker
-from pool.core.scheduler import Scheduler
+from pool.core.scheduler import Refused, Scheduler
 from pool.core.slots import Slot, SlotState
 from pool.devices import cpu_share, environment
 from pool.devices.monitor import Monitor
@@ -45,18 +44,12 @@ log = logging.getLogger("pool.serve")
 
 class Fleet:
     def __init__(
-        self,
-        plan: Plan,
-        monitor: Monitor,
-        scheduler: Scheduler,
-        address: str,
-        state: Path,
-        sources: EpollSelector,
-        peers: dict[bytes, Any],
+        self, plan: Plan, monitor: Monitor, scheduler: Scheduler, address: str, state: Path, sources: EpollSelector
     ) -> None:
-        """`sources`: what the loop reads, each with what it calls. `peers`: by token and by route."""
-        self.scheduler, self.address, self._state = scheduler, address, state
-        self._sources, self._peers, self.monitor = sources, peers, monitor
+        """`sources`: what the loop reads, each with what it calls."""
+        self.monitor, self.scheduler, self.address = monitor, scheduler, address
+        self._state, self._sources = state, sources
+        self.peers: dict[bytes, Any] = {}  # workers and clients, by token, with which a route joins, and by route
         self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
         self._former: dict[int, set[int]] = {}  # by slot, pids of ended workers whose memory may not be free yet
         self.plan = plan
@@ -81,16 +74,14 @@ class Fleet:
         hung_after = plan.facts.config.health.hung_after
         scheduler.policy = Policy(queue.max_jobs, queue.max_bytes, queue.max_attempts, hung_after)
         for name, model in plan.models.items():
-            told = plan.settings(name)
-            facts = self.models.setdefault(
-                name, {"name": name, "is_stateful": False, "signatures": {}, "left_out": {}, "notes": []}
-            )
+            told, unknown = plan.settings(name), {"is_stateful": False, "signatures": {}, "left_out": {}, "notes": []}
+            facts = self.models.setdefault(name, unknown)
+            facts |= {"name": name, "path": told.get("path", model.path), "version": told.get("version", "")}
+            facts["batching"] = model.batching
             if model.stateful is not None:
                 facts["is_stateful"] = model.stateful
             policy = ModelPolicy(model.weight, model.max_batch, model.batch_wait or 0.0, facts["is_stateful"])
             scheduler.add_model(name, policy)
-            facts |= {"path": told.get("path", model.path), "version": told.get("version", "")}
-            facts["batching"] = model.batching
         self._forget_models()
         self.has_news = True
 
@@ -153,8 +144,7 @@ class Fleet:
                 if stood_still:
                     worker.heard_at = now  # its beats wait unread
                 self._look_at(worker, now)
-            if now >= seat.slot.due:
-                self._overdue(seat, now)
+            self._overdue(seat, now)
             if seat.slot.state is SlotState.DRAINING:
                 self._drain(seat, now)
                 due = min(due, now + DRAIN_LOOK_S)
@@ -230,7 +220,7 @@ class Fleet:
             log.error("slot %d: no process could be started: %s", slot.number, error)
             slot.exited(now, f"no process could be started: {error}", held_jobs=False)
             return
-        self._peers[worker.token] = worker
+        self.peers[worker.token] = worker
         self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
         shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
@@ -378,7 +368,7 @@ class Fleet:
         if seat.device.uuids:
             self._former.setdefault(seat.number, set()).add(worker.pid)
         for key in (worker.token, *worker.routes):
-            self._peers.pop(key, None)
+            self.peers.pop(key, None)
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))
         held = bool(core and core.running)
         if core is not None:

@@ -4,12 +4,12 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
 from typing import Any
 
-from pool.core.failures import Refused
 from pool.core.jobs import Counts, Model
+from pool.core.scheduler import Refused
 from pool.core.slots import SlotState
 from pool.log import Log
 from pool.serve.changes import Changes, Progress
@@ -24,9 +24,7 @@ MOST_TRACES = 100
 
 
 class Questions:
-    def __init__(
-        self, fleet: Fleet, changes: Changes, clients: Set[Client], kept: Log, stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, fleet: Fleet, changes: Changes, clients: Sized, kept: Log, stop: Callable[[], None]) -> None:
         self._fleet, self._scheduler, self._changes = fleet, fleet.scheduler, changes
         self._clients, self._log, self._stop, self._started = clients, kept, stop, time.monotonic()
         self._numbers = 0  # of traced runs
@@ -175,7 +173,7 @@ class Questions:
 
     def _model(self, name: str, now: float) -> dict[str, Any]:
         model = self._scheduler.models[name]
-        counts, failed = model.counts, sum(model.counts.failed.values())
+        counts = model.counts
         ready = self._fleet.serving(name)
         why = self._fleet.why_unserved(name) if name in self._fleet.plan.models else "it is served no more"
         batches = [batch for worker in self._scheduler.workers for batch in worker.running.values()]
@@ -187,10 +185,10 @@ class Questions:
             "name": name,
             "state": "READY" if ready else "FAILED" if why else "LOADING",
             "why": why,
-            "waiting": max(0, counts.accepted - counts.answered - counts.cancelled - failed - running),
+            "waiting": max(0, self._scheduler.load_of(name) - running),
             "running": running,
             "done": counts.answered,
-            "failed": failed,
+            "failed": counts.failed.total(),
             "errors": counts.failed,
             "recent_errors": counts.failed - before.failed,
             "refused": counts.refused,

@@ -18,9 +18,8 @@ import zmq
 from zmq.backend import zmq_poll
 
 from pool.core.dispatcher import Policy
-from pool.core.failures import Lie, Refused
 from pool.core.jobs import Batch, Call, Job
-from pool.core.scheduler import Scheduler
+from pool.core.scheduler import Lie, Refused, Scheduler
 from pool.devices.monitor import Monitor
 from pool.log import Log
 from pool.plan.footprints import NAME, Footprints
@@ -30,7 +29,7 @@ from pool.serve.changes import Changes, Disk
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
-from pool.serve.sockets import Client, Outbox, accepted, entrance, read, router, send
+from pool.serve.sockets import POLLIN, Client, Outbox, accepted, entrance, read, router, send
 from pool.serve.worker import Worker
 from pool.systemd import Notifier
 from pool.wire import RELEASE, WIRE
@@ -59,13 +58,11 @@ from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job
 
 JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCEL), int(Kind.DONE), int(Kind.RUN)
 JOIN_BYTES = HEAD.size + TOKEN_BYTES
-LOOK_S = 1.0
 RETRY_S = 0.02
 MOST_CLIENTS, MOST_CHANNELS = 1000, 128  # channels of a client
 MOST_UNREAD_BYTES, MOST_UNREAD_S = 64 << 20, 30.0
 MOST_WAITING, MOST_QUESTION_BYTES = 1000, 16 << 10
 RESERVE = 2048  # descriptors that nobody gets but libzmq, which ends the process where it finds none
-POLLIN = int(zmq.POLLIN)
 Question = tuple[bytes, int, str, Iterator[object], float]  # route, number, name, what answers it, and until when
 
 log = logging.getLogger("pool.serve")
@@ -74,14 +71,12 @@ log = logging.getLogger("pool.serve")
 class Service:
     """REQUIRES the lock of the endpoint, and the main thread: workers end with the thread that started them."""
 
-    def __init__(
-        self, plan: Plan, source: Path | None, path: Path, state: Path, kept: Log, monitor: Monitor, notifier: Notifier
-    ) -> None:
+    def __init__(self, plan: Plan, source: Path | None, path: Path, state: Path, kept: Log, monitor: Monitor) -> None:
         """`source`: of the configuration; None: there is no file."""
         self.endpoint = f"ipc://{path}"
         self.is_stopping = False
         self.sources = EpollSelector()  # what is read seldom, each with what is called then
-        self._notifier, self.monitor = notifier, monitor
+        self._notifier, self.monitor = Notifier(os.environ, os.getpid()), monitor
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
         """The first number of a descriptor that no peer gets: the kernel gives out the smallest that is free."""
         self._state = ""
@@ -90,14 +85,14 @@ class Service:
         self._router, self._monitor = router(self._context, self.endpoint)
         self._entrance = entrance(path.with_name(f"{path.name}.link"))
         self._clients: set[Client] = set()
-        self._peers: dict[bytes, Client | Worker] = {}  # by token, with which a route joins, and by route
         self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
         self._waiting: list[Question] = []  # without an answer
         self.scheduler = Scheduler(Policy(), self._fail, self._release)  # the fleet gives it the configured one
-        self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources, self._peers)
+        self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources)
+        self._peers: dict[bytes, Client | Worker] = self.fleet.peers
         disk = Disk()
-        self.changes = Changes(self.fleet, source, disk, monitor, Footprints(state / NAME))
+        self.changes = Changes(self.fleet, source, disk, Footprints(state / NAME))
         self._questions = Questions(self.fleet, self.changes, self._clients, kept, self.stop)
         self._quarantine = state / "quarantine"
         self.sources.register(disk, EVENT_READ, disk.hear)
@@ -111,9 +106,7 @@ class Service:
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
         while not (self.is_stopping and fleet.is_over):
-            due = min(
-                scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive, now + LOOK_S
-            )
+            due = min(scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive)
             if self._unread:
                 due = min(due, now + RETRY_S)
             wait_s = 0.0 if fleet.has_news else due - time.monotonic()
@@ -279,7 +272,7 @@ class Service:
 
     def _client_gone(self, client: Client) -> None:
         """Its queued jobs end. What runs is dropped when it is done; only then its memory is unmapped."""
-        if client.is_gone:
+        if client not in self._clients:
             return
         self.sources.unregister(client.link.socket)
         self._clients.discard(client)
@@ -288,7 +281,6 @@ class Service:
         self.scheduler.account_ends(client.account)
         for arena in [*client.arenas]:
             self._drop(client, arena)
-        client.is_gone = True
         client.link.close()
 
     def _channel_gone(self, route: bytes) -> None:
@@ -351,7 +343,7 @@ class Service:
                 part = PART.unpack_from(body.whole, len(body.whole) - 40)
                 if part[0] not in client.arenas:
                     self._client_link(client)  # it was lent before the job was sent, on another socket
-                    if client.is_gone:
+                    if client not in self._clients:
                         raise BadMessage("jobs after the end of their link")
                 _, _, length, _, _ = part
                 if why := client.check_part(part):

@@ -18,7 +18,6 @@ from pool.plan.facts import Facts, rested, with_looks
 from pool.plan.footprints import NAME, Footprints
 from pool.plan.wanted import Plan, planned
 from pool.serve.service import Service
-from pool.systemd import Notifier
 
 FEWEST_DESCRIPTORS, MOST_DESCRIPTORS = 4096, 1 << 16
 
@@ -41,8 +40,7 @@ def run(config: Config, source: Path | None, embedded: int | None = None) -> int
     kept = setup(os.environ)
     sockets = (path, path.with_name(f"{path.name}.link"))
     try:
-        notifier = Notifier(os.environ, os.getpid())
-        service = Service(plan, source, path, state, kept, monitor, notifier)
+        service = Service(plan, source, path, state, kept, monitor)
         if config.pool.group:
             admit(config.pool.group, *sockets)
         try:

@@ -9,7 +9,7 @@ from core.scenes import SCENES
 from core.walk import sharing, walk
 from support.mutants import Mutant, modules
 
-FILES = ("failures", "jobs", "dispatcher", "scheduler")
+FILES = ("jobs", "dispatcher", "scheduler")
 
 
 def core(mutant: Mutant | None = None) -> SimpleNamespace:
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant("only joined jobs run again", "scheduler", "in HALVED and is_joined and", "in HALVED and"),
     Mutant("innocent jobs run again", "scheduler", "elif outcome in HALVED", "elif False"),
     Mutant("failed jobs run again by halves", "scheduler", "jobs[:middle], jobs[middle:]", "jobs[:1], jobs[1:]"),
-    Mutant("a stale block is its client's", "failures", '"InvalidInput"})', '"InvalidInput", "Stale"})'),
+    Mutant("a stale block is its client's", "scheduler", '"InvalidInput"})', '"InvalidInput", "Stale"})'),
     Mutant("halves are among themselves", "jobs", "group = self.again.popleft()", "group = [*self.again.popleft(), *(self.again and self.again.popleft())]"),
     # --- when a worker ends ---
     Mutant("a suspect runs beside nothing", "dispatcher", "worker.is_exclusive = is_suspect", "pass"),
@@ -91,14 +91,14 @@ MUTANTS = (
     Mutant("a model that comes again is another one", "scheduler", "self.models.pop(name).is_gone", "self.models[name].is_gone"),
     Mutant("the load of a model is known", "scheduler", "counts.accepted - counts.answered - counts.cancelled", "counts.accepted - counts.answered"),
     # --- pins ---
-    Mutant("a pinned job runs in its slot alone", "dispatcher", "in self._pins.get(worker.slot, {}).items()", "in next(iter(self._pins.values()), {}).items()"),
+    Mutant("a pinned job runs in its slot alone", "dispatcher", "self.pins.get((worker.slot, model), ())", "next((jobs for (_, of), jobs in self.pins.items() if of is model), ())"),
     Mutant("pinned jobs run by arrival", "dispatcher", "job.order < first.order", "job.order > first.order"),
-    Mutant("a pinned job wakes its worker", "dispatcher", "            if model.pinned:\n", "            if False:\n"),
-    Mutant("an idle lane looks for pinned jobs first", "dispatcher", "            if worker.slot in self._pins:\n", "            if False:\n"),
+    Mutant("a pinned job wakes its worker", "dispatcher", "            if self.pins:\n", "            if False:\n"),
+    Mutant("an idle lane looks for pinned jobs first", "dispatcher", "            if self.pins and any(", "            if False and any("),
     Mutant("and no other work comes between", "dispatcher", "and not self._called and (jobs", "and (jobs"),
     Mutant("a pinned stateful job waits for the home", "dispatcher", "model.home in (None, worker)", "True"),
     Mutant("and for the job before it", "dispatcher", "(not model.running and model.home", "(model.home"),
-    Mutant("a worker has pinned jobs of its own models", "dispatcher", "if is_free and model in worker.numbers and", "if is_free and"),
+    Mutant("a worker has pinned jobs of its own models", "dispatcher", "        for model in worker.numbers:\n            is_free", "        for _, model in [*self.pins]:\n            is_free"),
     Mutant("a pinned suspect stays in its slot", "dispatcher", "job.call.slot == slot or (job.call.slot < 0 and", "job.call.slot == slot or (True and"),
     Mutant("where it may run again", "dispatcher", "if job.call.slot == slot or (job.call.slot < 0 and", "if (job.call.slot in (-1, slot) and"),
     Mutant("a cancelled pinned job never starts", "scheduler", "                self._unpin(job)\n", "                pass\n"),

@@ -5,13 +5,13 @@ from itertools import count
 from types import SimpleNamespace
 
 from core.scenes import Scene
-from pool.core import failures, jobs, scheduler
+from pool.core import jobs, scheduler
 from pool.core.dispatcher import Policy
 from pool.core.jobs import Account, Batch, Job, ModelPolicy
 from pool.core.scheduler import Scheduler
 from support.counting import counted
 
-CORE = SimpleNamespace(**{**vars(failures), **vars(jobs), **vars(scheduler)})
+CORE = SimpleNamespace(**{**vars(jobs), **vars(scheduler)})
 
 
 def calls_of_a_lone_job(slots: int, models: int) -> float:

@@ -401,7 +401,7 @@ class Walk:
         ledger.homes.pop(name, None)
         model = self.scheduler.models[name]
         self.scheduler.remove_model(name, "it is served no more")
-        assert not any((model.suspects, model.pinned, model.running))
+        assert not any((model.suspects, model.running, name in [each.name for _, each in self.scheduler.pins]))
         for each in [each for each in self.calls if each[0] == name]:
             self.former.append((each, self.calls.pop(each)))
             ledger.runs.pop((name, each[1]), None)
@@ -464,10 +464,11 @@ class Walk:
             self._check_body(self.jobs[record], record)
         assert scheduler.jobs == scheduler.nbytes == 0
         assert not scheduler.workers
+        assert not scheduler.pins
         assert not any(account.jobs or account.nbytes for account in self.accounts)
         assert not any(jobs for account in self.accounts for jobs in account.channels.values())
         for model in scheduler.models.values():
-            assert not any((model.suspects, model.pinned, model.home, model.reserved, model.running, model.trials))
+            assert not any((model.suspects, model.home, model.reserved, model.running, model.trials))
             counts = model.counts
             assert counts.accepted == counts.answered + counts.cancelled + sum(counts.failed.values())
         for call in [*self.calls.values(), *(call for _, call in self.former)]:

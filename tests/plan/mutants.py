@@ -43,7 +43,7 @@ MUTANTS = [
     Mutant("the old worker serves until the new one does", ROLLOUT, "elif new.phase is SERVING:\n", "else:\n"),
     Mutant("a replacement that does not come up has failed", ROLLOUT, FAILED, "self._lost(new, old)"),
     Mutant("so has one that serves less than the old one", ROLLOUT, FAILED, "new.phase is DOWN"),
-    Mutant("two workers are in a slot only if there is room", ROLLOUT, "here == old and fits(old[0])", "here == old"),
+    Mutant("two workers are in a slot only if there is room", ROLLOUT, " and self._fits(old[0])", ""),
     Mutant("a turn ends", ROLLOUT, "            if here == [new]:\n                self.turn = None\n", ""),
     Mutant(
         "of two workers that came up in part the one that serves more stays",
