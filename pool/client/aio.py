@@ -91,8 +91,9 @@ class AsyncClient(Questions):
             return rebuilt(fetches, lambda _: None)
         driver = await self._connected()
         timeout_s = request.timeout_s(self._connector.timeout_s)
-        plan, arrays = self._connector.planner.session(request, feeds)
-        return rebuilt(fetches, (await driver.submit(plan, arrays, timeout_s, request.priority)).get)
+        plan = self._connector.planner.plan(request, feeds, None)
+        result = await driver.submit(plan, [*feeds.values()], timeout_s, request.priority)
+        return rebuilt(fetches, result.get)
 
     async def _ask(self, question: str, timeout: float | None = None, /, **arguments: Any) -> Any:
         return await (await self._connected()).question(question, arguments, timeout)
