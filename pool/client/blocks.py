@@ -116,10 +116,9 @@ class Work:
         plan, arrays = self._planner.prepare(self._request, piece.inputs, self._known)
         flags = BLOCK if piece.rows > 1 else 0
         future = self._driver.submit(plan, arrays, self.left_s, self._request.priority, flags)
-        nbytes = sum([array.nbytes for array in arrays])
-        self._nbytes += nbytes
+        self._nbytes += plan.size
         self._flying += piece.weight
-        return piece, nbytes, future
+        return piece, plan.size, future
 
     def take(self) -> Result:
         """Of the first piece, whole. Raises its error; `Stale` if it is no answer to its rows."""
