@@ -1,12 +1,14 @@
 """Blocks of a batch's size, cut from large inputs or gathered from small ones; their answers, joined or row by row.
 
-Only rows that may be joined travel so. A lane that may not join them says so, and then they go as they came.
+Only rows that may be joined travel so. A lane that may not join them says so, and then they go as they came. At the end
+are the calls on all slots that serve a model. An `AsyncClient` awaits what their steps yield, before it sends it back.
 """
 
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import reduce as folded
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -16,16 +18,20 @@ import numpy as np
 from pool.client.channel import Stale
 from pool.client.driver import Driver
 from pool.client.futures import Result
-from pool.client.inputs import Plan, Request, Signatures, chosen, convert
+from pool.client.inputs import Options, Plan, Request, Signatures, chosen, convert
 from pool.errors import InvalidInput, ModelFailed, Quarantined
 from pool.wire.bodies import BLOCK
+from pool.wire.signatures import Signature
 from pool.wire.specs import common_rows
-from pool.wire.tensors import Array
+from pool.wire.tensors import DTYPE_NAMES, Array
 
 IN_FLIGHT = 64
 BLOCKS_IN_FLIGHT = 4
 MOST_BYTES = 64 << 20  # on the way: more would find no place in the shared memory
 OF_ROWS = (InvalidInput, ModelFailed, Quarantined, Stale)  # errors that one row may cause
+
+Jobs = Sequence[tuple[Any, Options]]  # inputs, and options of `submit`
+Steps = Generator[Any, Any, Any]
 
 
 class Piece(NamedTuple):
@@ -169,3 +175,67 @@ def joined(parts: list[Result]) -> Result:
     if any(part.version != parts[0].version for part in parts):
         raise Stale("the model's version changed between the parts")
     return derived(parts[-1], {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def broadcasting(client: Any, request: Request, inputs: Any, options: Options) -> Steps:
+    slots = (yield client.model(request.model, request.timeout))["slots"]
+    jobs: Jobs = [(inputs, {**options, "version": None, "slot": slot}) for slot in slots]
+    return dict(zip(slots, (yield client._all(request.model, jobs)), strict=True))
+
+
+def scattering(client: Any, request: Request, batch: Any, reduce: str | None, options: Options) -> Steps:
+    """What met two versions is asked again, until the call's time is over."""
+    until = time.monotonic() + request.timeout_s(client._connector.timeout_s)
+    known = yield client._known(request)
+    plan, arrays = client._connector.planner.prepare(request, batch, known)
+    if not plan.rows and any(array.size for array in arrays):
+        raise InvalidInput("scatter: give arrays of one length")
+    if reduce is not None:
+        check_reduce(chosen(request, known), request.outputs, reduce)
+    while True:
+        slots = (yield client.model(request.model, max(0.0, until - time.monotonic())))["slots"]
+        count = max(1, min(len(slots), plan.rows))
+        ends = [plan.rows * index // count for index in range(count + 1)]
+        rest: Options = {**options, "version": None, "timeout": max(0.0, until - time.monotonic())}
+        jobs: Jobs = [
+            ({name: array[ends[at] : ends[at + 1]] for name, array in zip(plan.names, arrays, strict=True)}, rest)
+            for at in range(count)
+        ]
+        parts = yield client._all(request.model, jobs)
+        if all(part.version == parts[0].version for part in parts):
+            return combined(parts, np.diff(ends).tolist(), reduce)
+
+
+def check_reduce(info: Signature, outputs: Sequence[str] | None, reduce: str) -> None:
+    """Raises `InvalidInput` for outputs that cannot be added, before anything runs."""
+    if reduce not in ("sum", "mean"):
+        raise InvalidInput(f'reduce={reduce!r:.80}: give None, "sum" or "mean"')
+    for name in [outputs] if isinstance(outputs, str) else outputs or info.outputs:
+        dtype = info.outputs[name].dtype
+        if dtype in ("bool", "string") or (reduce == "mean" and dtype.startswith(("int", "uint"))):
+            raise InvalidInput(f"output {name!r} of {dtype} has no {reduce}; name other outputs, such as outputs=['y']")
+
+
+def combined(parts: list[Result], rows: list[int], reduce: str | None) -> Result:
+    """Raises `InvalidInput` for outputs whose shapes do not fit."""
+    for name in parts[0]:
+        shapes = [part[name].shape for part in parts]
+        if reduce is None and [shape[:1] for shape in shapes] != [(count,) for count in rows]:
+            raise InvalidInput(f"output {name!r} has not the rows of its inputs: give reduce='sum' or 'mean'")
+        if reduce is not None and len({*shapes}) > 1:
+            raise InvalidInput(f"output {name!r}: shapes {shapes} of pieces cannot be added; give reduce=None")
+    if reduce is None:
+        return joined(parts)
+    weights = [max(1, count) for count in rows] if reduce == "mean" else []
+    return derived(parts[-1], {name: added([part[name] for part in parts], weights) for name in parts[0]})
+
+
+def added(arrays: list[Array], weights: list[int]) -> Array:
+    """Their sum in order, or with weights their mean."""
+    dtype = arrays[0].dtype
+    is_half = dtype.itemsize < 4 and "float" in DTYPE_NAMES[dtype]
+    terms = [array.astype(np.float32) for array in arrays] if is_half else arrays
+    if weights:
+        terms = [term * weight for term, weight in zip(terms, weights, strict=True)]
+    total = folded(np.add, terms)
+    return np.asarray(total / sum(weights) if weights else total).astype(dtype)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
+from pool.client.blocks import combined
 from pool.client.futures import Result, Timeline
-from pool.client.scatter import combined
 from support.pools import RunningPool, StartPool, pool_in, row, until
 
 SLOTS = 3
