@@ -8,11 +8,10 @@ from typing import Any, Self, Unpack
 import zmq
 
 from pool.client.blocks import IN_FLIGHT, Jobs, Steps, Work, joined
-from pool.client.channel import Channel, Stale
+from pool.client.channel import Channel, Result, Stale
 from pool.client.client import PATIENCE_S, Questions
 from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
-from pool.client.futures import Result
 from pool.client.inputs import Options, Request, Signatures, Unknown, requested
 from pool.client.session import rebuilt
 from pool.errors import PoolUnreachable

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pool.client.channel import Stale
+from pool.client.channel import Result, Stale
 from pool.client.driver import Driver
-from pool.client.futures import Result
 from pool.client.inputs import Options, Plan, Request, Signatures, chosen, convert
 from pool.errors import InvalidInput, ModelFailed, Quarantined
 from pool.wire.bodies import BLOCK

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
 from operator import attrgetter
@@ -19,11 +20,10 @@ from typing import Any, Generic, TypeVar
 import zmq
 from zmq.backend import zmq_poll
 
-from pool.client.channel import GRACE_S, Channel, Job, Lost, Stopping, job
+from pool.client.channel import GRACE_S, Channel, Job, Lost, Result, Stopping, ask, job, put, take
 from pool.client.connection import Connector
-from pool.client.futures import JobFuture, ask, finish, late, put, take
 from pool.client.inputs import Plan, checked_timeout
-from pool.errors import Overloaded, PoolError, PoolUnreachable
+from pool.errors import DeadlineExceeded, Overloaded, PoolError, PoolUnreachable
 from pool.wire.bodies import RESENT, Kind, letters, pack, plain
 from pool.wire.tensors import Array
 
@@ -36,6 +36,21 @@ MOST_UNSENT_BYTES = 64 << 20
 DONTWAIT, EVENTS, POLLIN, POLLOUT = int(zmq.DONTWAIT), int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 F = TypeVar("F")  # its futures: of `concurrent.futures`, or of asyncio
+
+
+def finish(future: Any, outcome: object) -> None:
+    """Of `concurrent.futures` or asyncio. One that was cancelled meanwhile stays so."""
+    try:  # `suppress` would cost a microsecond for each job
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except BaseException:  # what a callback raises, `SystemExit` too, is no affair of the other jobs
+        pass
+
+
+def late() -> DeadlineExceeded:
+    return DeadlineExceeded("the timeout is over and the pool says nothing: it may be stopped, or the machine too busy")
 
 
 class Driver(Generic[F]):
@@ -244,6 +259,26 @@ class Driver(Generic[F]):
         """For which somebody waits. REQUIRES the lock."""
         sent = self.channel.jobs if self.channel is not None else {}
         return [each for each in (*self._outbox.values(), *sent.values()) if each.future is not None]
+
+
+class JobFuture(Future[Result]):
+    """Ends with a `Result` or a `pool.errors.PoolError`, at the latest a second after the job's timeout."""
+
+    withdraw: Callable[[], None]
+
+    def cancel(self) -> bool:
+        """Withdraws the job: if it has not started, it never starts; if it runs, its answer is dropped."""
+        if not super().cancel():
+            return False
+        withdraw = self.__dict__.pop("withdraw", None)  # in one step: several threads may cancel it
+        if withdraw is not None:
+            self.set_running_or_notify_cancel()  # tells `concurrent.futures.wait`
+            withdraw()
+        return True
+
+    def forked(self) -> None:
+        """In the child of a fork, where another thread's lock stays locked for ever."""
+        self._condition = threading.Condition()
 
 
 class Sender(Driver[JobFuture]):

@@ -13,7 +13,7 @@ import pytest
 
 from pool import AsyncClient, Client, errors
 from pool.client.blocks import combined
-from pool.client.futures import Result, Timeline
+from pool.client.channel import Result, Timeline
 from support.pools import RunningPool, StartPool, pool_in, row, until
 
 SLOTS = 3
