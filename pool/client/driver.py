@@ -5,7 +5,6 @@ submit ─► outbox ─► channel.jobs ─► answer: the future ends
             └────────────┘   the pool has gone, or stops: another channel, another pool
 """
 
-import itertools
 import os
 import threading
 import time
@@ -20,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import zmq
 from zmq.backend import zmq_poll
 
-from pool.client.channel import GRACE_S, Channel, Job, Lost, Result, Stopping, ask, job, put, take
+from pool.client.channel import GRACE_S, Channel, Job, Lost, Result, Stopping, ask, job, numbers, put, take
 from pool.client.connection import Connector
 from pool.client.inputs import Plan, checked_timeout
 from pool.errors import DeadlineExceeded, Overloaded, PoolError, PoolUnreachable
@@ -67,7 +66,6 @@ class Driver(Generic[F]):
         self.is_over = False
         self.channel: Channel | None = None
         self._lock = threading.Lock()  # of what is submitted, and of the channel's regions
-        self._numbers = itertools.count(1)
         self._outbox: dict[int, Job] = {}
         self._outbox_bytes = 0
         self._withdrawn: list[int] = []
@@ -84,20 +82,18 @@ class Driver(Generic[F]):
         with self._lock:
             if (unsent := self._outbox_bytes + self._unsent_bytes) > MOST_UNSENT_BYTES:
                 raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
-            return self._put(job(self.channel, next(self._numbers), plan, arrays, timeout_s, priority, flags))
+            return self._put(job(self.channel, plan, arrays, timeout_s, priority, flags))
 
     def question(self, name: str, arguments: dict[str, Any], timeout: float | None) -> Any:
         """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes. Raises `InvalidInput`."""
-        began, timeout_s = time.monotonic(), checked_timeout(timeout, ASK_S)
+        number, began, timeout_s = next(numbers), time.monotonic(), checked_timeout(timeout, ASK_S)
+        body = plain(Kind.ASK, number, pack([name, arguments]), seconds=timeout_s)
         with self._lock:
-            number = next(self._numbers)
-            body = plain(Kind.ASK, number, pack([name, arguments]), seconds=timeout_s)
             return self._put(Job(number, None, None, body, began, began + timeout_s + GRACE_S))
 
-    def adopt(self, orphan: Job, resent: int) -> F:
-        """A future of a job that was another channel's. `resent`: RESENT if its pool may have started it."""
+    def adopt(self, orphan: Job) -> F:
+        """A future of a job that was another channel's."""
         with self._lock:
-            orphan.number, orphan.resent = next(self._numbers), resent
             if self.channel is not None:
                 self.channel.again(orphan)
             return self._put(orphan)
