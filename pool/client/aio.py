@@ -38,10 +38,9 @@ class AsyncClient(Questions):
             plan, arrays = planner.prepare(request, inputs, await self._known(request))
         if 0 < plan.most < plan.rows:
             work = Work(driver, request, await self._known(request))
-            work.cut(plan, arrays)
             parts: list[Result] = []
             try:
-                for future in work.futures():
+                for future in work.cut(plan, arrays):
                     await asyncio.wait([future])
                     parts.append(work.take())
                 return joined(parts)
@@ -78,8 +77,7 @@ class AsyncClient(Questions):
         """As `Client.map`."""
         driver, request = await self._connected(), requested(model, **options)
         work = Work(driver, request, await self._known(request))
-        work.map(inputs, in_flight)
-        for future in work.futures():
+        for future in work.map(inputs, in_flight):
             await asyncio.wait([future])
             for result in work.take_rows():
                 yield result

@@ -46,14 +46,11 @@ class Work:
         """Raises `InvalidInput`."""
         self._driver, self._planner, self._request, self._known = driver, driver.connector.planner, request, known
         self._timeout_s, self._until = request.timeout_s(driver.connector.timeout_s), math.inf
-        self._source: Iterator[Piece] = iter(())
-        self._in_flight = IN_FLIGHT
         self._window: deque[tuple[Piece, int, Any]] = deque()
         self._nbytes = self._flying = 0
 
-    def map(self, inputs: Any, in_flight: int) -> None:
-        """An iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
-        self._in_flight = in_flight
+    def map(self, inputs: Any, in_flight: int) -> Iterator[Any]:
+        """Sends an iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
         if in_flight < 1:
             raise InvalidInput(f"in_flight={in_flight}: give 1 or more")
         signature, outputs = chosen(self._request, self._known), self._request.outputs
@@ -63,11 +60,12 @@ class Work:
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
             is_joined = signature.is_joined(arrays, [outputs] if isinstance(outputs, str) else outputs)
-            self._source = blocks(arrays, rows, signature.max_batch if is_joined else 1)
+            pieces = blocks(arrays, rows, signature.max_batch if is_joined else 1)
         elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
-            self._source = self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT))
+            pieces = self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT))
         else:
             raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
+        return self._futures(pieces, in_flight)
 
     def _gathered(self, inputs: Iterable[Any], size: int) -> Iterator[Piece]:
         """Neighbours of one row each that look alike, as blocks of at most so many rows where they may be joined."""
@@ -87,22 +85,22 @@ class Work:
         except Exception as error:
             yield error, []
 
-    def cut(self, plan: Plan, arrays: list[Array]) -> None:
-        """One call's inputs, which have its timeout together."""
+    def cut(self, plan: Plan, arrays: list[Array]) -> Iterator[Any]:
+        """Sends one call's inputs, which have its timeout together."""
         self._until = time.monotonic() + self._timeout_s
-        self._source = blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most)
+        return self._futures(blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most), IN_FLIGHT)
 
-    def futures(self) -> Iterator[Any]:
+    def _futures(self, pieces: Iterator[Piece], in_flight: int) -> Iterator[Any]:
         """The future of the first piece, until all were taken. At its end, however it comes, the others are cancelled.
 
-        An error of the source is raised after the results of what came before it.
+        An error of the pieces is raised after the results of what came before it.
         """
         end: Exception | None = None
         try:
             while self._window or end is None:
                 try:
-                    while end is None and self._flying < self._in_flight and self._nbytes < MOST_BYTES:
-                        self._window.append(self._sent(next(self._source)))
+                    while end is None and self._flying < in_flight and self._nbytes < MOST_BYTES:
+                        self._window.append(self._sent(next(pieces)))
                 except Exception as error:
                     end = error
                 if self._window:
