@@ -7,14 +7,12 @@ from typing import Any, Self, Unpack
 
 import zmq
 
-from pool.client.blocks import IN_FLIGHT, Work, joined
-from pool.client.channel import Channel, Stale
+from pool.client.blocks import IN_FLIGHT, Jobs, Steps, Work, joined
+from pool.client.channel import Channel, Result, Stale
 from pool.client.client import PATIENCE_S, Questions
 from pool.client.connection import Connector
 from pool.client.driver import RETRY_S, Driver
-from pool.client.futures import Result
 from pool.client.inputs import Options, Request, Signatures, Unknown, requested
-from pool.client.scatter import Jobs, Steps
 from pool.client.session import rebuilt
 from pool.errors import PoolUnreachable
 from pool.wire.tensors import Array
@@ -39,11 +37,10 @@ class AsyncClient(Questions):
         except Unknown:
             plan, arrays = planner.prepare(request, inputs, await self._learned(request))
         if 0 < plan.most < plan.rows:
-            work = Work(driver, request, await self._known(request))
-            work.cut(plan, arrays)
+            work = Work(driver, request, planner.known[request.model])
             parts: list[Result] = []
             try:
-                for future in work.futures():
+                for future in work.cut(plan, arrays):
                     await asyncio.wait([future])
                     parts.append(work.take())
                 return joined(parts)
@@ -80,8 +77,7 @@ class AsyncClient(Questions):
         """As `Client.map`."""
         driver, request = await self._connected(), requested(model, **options)
         work = Work(driver, request, await self._learned(request))
-        work.map(inputs, in_flight)
-        for future in work.futures():
+        for future in work.map(inputs, in_flight):
             await asyncio.wait([future])
             for result in work.take_rows():
                 yield result
@@ -91,14 +87,12 @@ class AsyncClient(Questions):
             return rebuilt(fetches, lambda _: None)
         driver = await self._connected()
         timeout_s = request.timeout_s(self._connector.timeout_s)
-        plan, arrays = self._connector.planner.session(request, feeds)
-        return rebuilt(fetches, (await driver.submit(plan, arrays, timeout_s, request.priority)).get)
+        plan = self._connector.planner.plan(request, feeds, None)
+        result = await driver.submit(plan, [*feeds.values()], timeout_s, request.priority)
+        return rebuilt(fetches, result.get)
 
     async def _ask(self, question: str, timeout: float | None = None, /, **arguments: Any) -> Any:
         return await (await self._connected()).question(question, arguments, timeout)
-
-    async def _known(self, request: Request) -> Signatures:
-        return self._connector.planner.known.get(request.model) or await self._learned(request)
 
     async def _learned(self, request: Request) -> Signatures:
         planner, timeout_s = self._connector.planner, request.timeout_s(self._connector.timeout_s)

@@ -1,31 +1,36 @@
 """Blocks of a batch's size, cut from large inputs or gathered from small ones; their answers, joined or row by row.
 
-Only rows that may be joined travel so. A lane that may not join them says so, and then they go as they came.
+Only rows that may be joined travel so. A lane that may not join them says so, and then they go as they came. At the end
+are the calls on all slots that serve a model. An `AsyncClient` awaits what their steps yield, before it sends it back.
 """
 
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import reduce as folded
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pool.client.channel import Stale
+from pool.client.channel import Result, Stale
 from pool.client.driver import Driver
-from pool.client.futures import Result
-from pool.client.inputs import Plan, Request, Signatures, chosen, convert
+from pool.client.inputs import Options, Plan, Request, Signatures, chosen, convert
 from pool.errors import InvalidInput, ModelFailed, Quarantined
 from pool.wire.bodies import BLOCK
+from pool.wire.signatures import Signature
 from pool.wire.specs import common_rows
-from pool.wire.tensors import Array
+from pool.wire.tensors import DTYPE_NAMES, Array
 
 IN_FLIGHT = 64
 BLOCKS_IN_FLIGHT = 4
 MOST_BYTES = 64 << 20  # on the way: more would find no place in the shared memory
 OF_ROWS = (InvalidInput, ModelFailed, Quarantined, Stale)  # errors that one row may cause
+
+Jobs = Sequence[tuple[Any, Options]]  # inputs, and options of `submit`
+Steps = Generator[Any, Any, Any]
 
 
 class Piece(NamedTuple):
@@ -41,14 +46,11 @@ class Work:
         """Raises `InvalidInput`."""
         self._driver, self._planner, self._request, self._known = driver, driver.connector.planner, request, known
         self._timeout_s, self._until = request.timeout_s(driver.connector.timeout_s), math.inf
-        self._source: Iterator[Piece] = iter(())
-        self._in_flight = IN_FLIGHT
         self._window: deque[tuple[Piece, int, Any]] = deque()
         self._nbytes = self._flying = 0
 
-    def map(self, inputs: Any, in_flight: int) -> None:
-        """An iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
-        self._in_flight = in_flight
+    def map(self, inputs: Any, in_flight: int) -> Iterator[Any]:
+        """Sends an iterable of inputs, or arrays: in blocks if their rows may be joined. Raises `InvalidInput`."""
         if in_flight < 1:
             raise InvalidInput(f"in_flight={in_flight}: give 1 or more")
         signature, outputs = chosen(self._request, self._known), self._request.outputs
@@ -58,11 +60,12 @@ class Work:
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
             is_joined = signature.is_joined(arrays, [outputs] if isinstance(outputs, str) else outputs)
-            self._source = blocks(arrays, rows, signature.max_batch if is_joined else 1)
+            pieces = blocks(arrays, rows, signature.max_batch if is_joined else 1)
         elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
-            self._source = self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT))
+            pieces = self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT))
         else:
             raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
+        return self._futures(pieces, in_flight)
 
     def _gathered(self, inputs: Iterable[Any], size: int) -> Iterator[Piece]:
         """Neighbours of one row each that look alike, as blocks of at most so many rows where they may be joined."""
@@ -82,22 +85,22 @@ class Work:
         except Exception as error:
             yield error, []
 
-    def cut(self, plan: Plan, arrays: list[Array]) -> None:
-        """One call's inputs, which have its timeout together."""
+    def cut(self, plan: Plan, arrays: list[Array]) -> Iterator[Any]:
+        """Sends one call's inputs, which have its timeout together."""
         self._until = time.monotonic() + self._timeout_s
-        self._source = blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most)
+        return self._futures(blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most), IN_FLIGHT)
 
-    def futures(self) -> Iterator[Any]:
+    def _futures(self, pieces: Iterator[Piece], in_flight: int) -> Iterator[Any]:
         """The future of the first piece, until all were taken. At its end, however it comes, the others are cancelled.
 
-        An error of the source is raised after the results of what came before it.
+        An error of the pieces is raised after the results of what came before it.
         """
         end: Exception | None = None
         try:
             while self._window or end is None:
                 try:
-                    while end is None and self._flying < self._in_flight and self._nbytes < MOST_BYTES:
-                        self._window.append(self._sent(next(self._source)))
+                    while end is None and self._flying < in_flight and self._nbytes < MOST_BYTES:
+                        self._window.append(self._sent(next(pieces)))
                 except Exception as error:
                     end = error
                 if self._window:
@@ -116,10 +119,9 @@ class Work:
         plan, arrays = self._planner.prepare(self._request, piece.inputs, self._known)
         flags = BLOCK if piece.rows > 1 else 0
         future = self._driver.submit(plan, arrays, self.left_s, self._request.priority, flags)
-        nbytes = sum([array.nbytes for array in arrays])
-        self._nbytes += nbytes
+        self._nbytes += plan.size
         self._flying += piece.weight
-        return piece, nbytes, future
+        return piece, plan.size, future
 
     def take(self) -> Result:
         """Of the first piece, whole. Raises its error; `Stale` if it is no answer to its rows."""
@@ -170,3 +172,67 @@ def joined(parts: list[Result]) -> Result:
     if any(part.version != parts[0].version for part in parts):
         raise Stale("the model's version changed between the parts")
     return derived(parts[-1], {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def broadcasting(client: Any, request: Request, inputs: Any, options: Options) -> Steps:
+    slots = (yield client.model(request.model, request.timeout))["slots"]
+    jobs: Jobs = [(inputs, {**options, "version": None, "slot": slot}) for slot in slots]
+    return dict(zip(slots, (yield client._all(request.model, jobs)), strict=True))
+
+
+def scattering(client: Any, request: Request, batch: Any, reduce: str | None, options: Options) -> Steps:
+    """What met two versions is asked again, until the call's time is over."""
+    until = time.monotonic() + request.timeout_s(client._connector.timeout_s)
+    known = yield client._learned(request)
+    plan, arrays = client._connector.planner.prepare(request, batch, known)
+    if not plan.rows and any(array.size for array in arrays):
+        raise InvalidInput("scatter: give arrays of one length")
+    if reduce is not None:
+        check_reduce(chosen(request, known), request.outputs, reduce)
+    while True:
+        slots = (yield client.model(request.model, max(0.0, until - time.monotonic())))["slots"]
+        count = max(1, min(len(slots), plan.rows))
+        ends = [plan.rows * index // count for index in range(count + 1)]
+        rest: Options = {**options, "version": None, "timeout": max(0.0, until - time.monotonic())}
+        jobs: Jobs = [
+            ({name: array[ends[at] : ends[at + 1]] for name, array in zip(plan.names, arrays, strict=True)}, rest)
+            for at in range(count)
+        ]
+        parts = yield client._all(request.model, jobs)
+        if all(part.version == parts[0].version for part in parts):
+            return combined(parts, np.diff(ends).tolist(), reduce)
+
+
+def check_reduce(info: Signature, outputs: Sequence[str] | None, reduce: str) -> None:
+    """Raises `InvalidInput` for outputs that cannot be added, before anything runs."""
+    if reduce not in ("sum", "mean"):
+        raise InvalidInput(f'reduce={reduce!r:.80}: give None, "sum" or "mean"')
+    for name in [outputs] if isinstance(outputs, str) else outputs or info.outputs:
+        dtype = info.outputs[name].dtype
+        if dtype in ("bool", "string") or (reduce == "mean" and dtype.startswith(("int", "uint"))):
+            raise InvalidInput(f"output {name!r} of {dtype} has no {reduce}; name other outputs, such as outputs=['y']")
+
+
+def combined(parts: list[Result], rows: list[int], reduce: str | None) -> Result:
+    """Raises `InvalidInput` for outputs whose shapes do not fit."""
+    for name in parts[0]:
+        shapes = [part[name].shape for part in parts]
+        if reduce is None and [shape[:1] for shape in shapes] != [(count,) for count in rows]:
+            raise InvalidInput(f"output {name!r} has not the rows of its inputs: give reduce='sum' or 'mean'")
+        if reduce is not None and len({*shapes}) > 1:
+            raise InvalidInput(f"output {name!r}: shapes {shapes} of pieces cannot be added; give reduce=None")
+    if reduce is None:
+        return joined(parts)
+    weights = [max(1, count) for count in rows] if reduce == "mean" else []
+    return derived(parts[-1], {name: added([part[name] for part in parts], weights) for name in parts[0]})
+
+
+def added(arrays: list[Array], weights: list[int]) -> Array:
+    """Their sum in order, or with weights their mean."""
+    dtype = arrays[0].dtype
+    is_half = dtype.itemsize < 4 and "float" in DTYPE_NAMES[dtype]
+    terms = [array.astype(np.float32) for array in arrays] if is_half else arrays
+    if weights:
+        terms = [term * weight for term, weight in zip(terms, weights, strict=True)]
+    total = folded(np.add, terms)
+    return np.asarray(total / sum(weights) if weights else total).astype(dtype)

@@ -39,10 +39,9 @@ class Connection:
         self.link = Link(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
         try:
             self.link.socket.connect(endpoint.removeprefix("ipc://") + ".link")
+        except BlockingIOError:
+            raise
         except OSError as error:
-            self.link.close()
-            if isinstance(error, BlockingIOError):
-                raise
             raise PoolUnreachable(f"no pool answers at {endpoint} ({error.strerror}); start one: pool start") from None
 
     def greet(self) -> None:
@@ -74,19 +73,14 @@ class Connection:
 
     def arena(self, size: int) -> Arena | None:
         """Lent to the pool as long as it is used here. None: no more now, tensors travel in their bodies."""
-        try:
-            arena = Arena(size)
-        except OSError:  # no memory, or no descriptor
-            return None
-        is_lent = False
-        with self._lock, suppress(OSError):  # who is gone is noticed elsewhere
+        with self._lock, suppress(OSError):  # a pool that is gone is noticed elsewhere
             self._tell_dropped()
             if self._arenas < MOST_ARENAS:
-                self.link.send({"arena": arena.number, "bytes": arena.size}, arena.descriptor)
+                arena = Arena(size, self.link)
                 weakref.finalize(arena, self.drop, arena.number).atexit = False
-                is_lent, self._arenas = True, self._arenas + 1
-        os.close(arena.descriptor)
-        return arena if is_lent else None
+                self._arenas += 1
+                return arena
+        return None
 
     def drop(self, number: int) -> None:
         """From any thread, a finalizer's too: it waits for no lock. Whoever holds it, or comes next, tells the pool."""

@@ -5,12 +5,12 @@ submit ─► outbox ─► channel.jobs ─► answer: the future ends
             └────────────┘   the pool has gone, or stops: another channel, another pool
 """
 
-import itertools
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
 from operator import attrgetter
@@ -19,11 +19,10 @@ from typing import Any, Generic, TypeVar
 import zmq
 from zmq.backend import zmq_poll
 
-from pool.client.channel import GRACE_S, Channel, Job, Lost, Stopping, job
+from pool.client.channel import GRACE_S, Channel, Job, Lost, Result, Stopping, ask, job, numbers, put, take
 from pool.client.connection import Connector
-from pool.client.futures import JobFuture, ask, finish, late, put, take
 from pool.client.inputs import Plan, checked_timeout
-from pool.errors import Overloaded, PoolError, PoolUnreachable
+from pool.errors import DeadlineExceeded, Overloaded, PoolError, PoolUnreachable
 from pool.wire.bodies import RESENT, Kind, letters, pack, plain
 from pool.wire.tensors import Array
 
@@ -36,6 +35,21 @@ MOST_UNSENT_BYTES = 64 << 20
 DONTWAIT, EVENTS, POLLIN, POLLOUT = int(zmq.DONTWAIT), int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 F = TypeVar("F")  # its futures: of `concurrent.futures`, or of asyncio
+
+
+def finish(future: Any, outcome: object) -> None:
+    """Of `concurrent.futures` or asyncio. One that was cancelled meanwhile stays so."""
+    try:  # `suppress` would cost a microsecond for each job
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except BaseException:  # what a callback raises, `SystemExit` too, is no affair of the other jobs
+        pass
+
+
+def late() -> DeadlineExceeded:
+    return DeadlineExceeded("the timeout is over and the pool says nothing: it may be stopped, or the machine too busy")
 
 
 class Driver(Generic[F]):
@@ -52,7 +66,6 @@ class Driver(Generic[F]):
         self.is_over = False
         self.channel: Channel | None = None
         self._lock = threading.Lock()  # of what is submitted, and of the channel's regions
-        self._numbers = itertools.count(1)
         self._outbox: dict[int, Job] = {}
         self._outbox_bytes = 0
         self._withdrawn: list[int] = []
@@ -69,20 +82,18 @@ class Driver(Generic[F]):
         with self._lock:
             if (unsent := self._outbox_bytes + self._unsent_bytes) > MOST_UNSENT_BYTES:
                 raise Overloaded(f"the pool takes no jobs now, and {unsent} bytes of them wait here")
-            return self._put(job(self.channel, next(self._numbers), plan, arrays, timeout_s, priority, flags))
+            return self._put(job(self.channel, plan, arrays, timeout_s, priority, flags))
 
     def question(self, name: str, arguments: dict[str, Any], timeout: float | None) -> Any:
         """A future of the pool's answer, which ends in `PoolUnreachable` where the pool goes. Raises `InvalidInput`."""
-        began, timeout_s = time.monotonic(), checked_timeout(timeout, ASK_S)
+        number, began, timeout_s = next(numbers), time.monotonic(), checked_timeout(timeout, ASK_S)
+        body = plain(Kind.ASK, number, pack([name, arguments]), seconds=timeout_s)
         with self._lock:
-            number = next(self._numbers)
-            body = plain(Kind.ASK, number, pack([name, arguments]), seconds=timeout_s)
             return self._put(Job(number, None, None, body, began, began + timeout_s + GRACE_S))
 
-    def adopt(self, orphan: Job, resent: int) -> F:
-        """A future of a job that was another channel's. `resent`: RESENT if its pool may have started it."""
+    def adopt(self, orphan: Job) -> F:
+        """A future of a job that was another channel's."""
         with self._lock:
-            orphan.number, orphan.resent = next(self._numbers), resent
             if self.channel is not None:
                 self.channel.again(orphan)
             return self._put(orphan)
@@ -244,6 +255,26 @@ class Driver(Generic[F]):
         """For which somebody waits. REQUIRES the lock."""
         sent = self.channel.jobs if self.channel is not None else {}
         return [each for each in (*self._outbox.values(), *sent.values()) if each.future is not None]
+
+
+class JobFuture(Future[Result]):
+    """Ends with a `Result` or a `pool.errors.PoolError`, at the latest a second after the job's timeout."""
+
+    withdraw: Callable[[], None]
+
+    def cancel(self) -> bool:
+        """Withdraws the job: if it has not started, it never starts; if it runs, its answer is dropped."""
+        if not super().cancel():
+            return False
+        withdraw = self.__dict__.pop("withdraw", None)  # in one step: several threads may cancel it
+        if withdraw is not None:
+            self.set_running_or_notify_cancel()  # tells `concurrent.futures.wait`
+            withdraw()
+        return True
+
+    def forked(self) -> None:
+        """In the child of a fork, where another thread's lock stays locked for ever."""
+        self._condition = threading.Condition()
 
 
 class Sender(Driver[JobFuture]):

@@ -15,7 +15,7 @@ from numpy.ma import MaskedArray  # numpy itself imports it late, where a Ctrl-C
 from pool.errors import InvalidInput
 from pool.wire.bodies import MOST_SECONDS
 from pool.wire.signatures import Signature, TensorInfo, choice, signature_name
-from pool.wire.specs import BadMessage, common_rows, job_spec, parse_job
+from pool.wire.specs import BadMessage, Tensor, common_rows, job_spec, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, Layout, describe
 
 MOST_PLANS = 1024
@@ -71,11 +71,11 @@ class Plan:
 
     __slots__ = ("has_strings", "is_refused", "layout", "most", "names", "room", "rows", "size", "spec")
 
-    def __init__(self, spec: bytes, layout: Layout) -> None:
-        self.spec, self.layout = spec, layout
-        self.size, self.has_strings = layout.fixed_bytes, layout.has_strings
-        self.names = [tensor.name for tensor in layout.tensors]
-        self.rows = common_rows([tensor.shape for tensor in layout.tensors])
+    def __init__(self, spec: bytes, tensors: Sequence[Tensor]) -> None:
+        self.spec, self.layout = spec, Layout(tensors)
+        self.size, self.has_strings = self.layout.fixed_bytes, self.layout.has_strings
+        self.names = [tensor.name for tensor in tensors]
+        self.rows = common_rows([tensor.shape for tensor in tensors])
         self.room = 0  # what the largest answer so far needed, if it was large
         self.most = 0  # rows that may run together: inputs of more travel in blocks. 0: they are not joined, nor cut
         self.is_refused = False  # a worker took no such job: the signature may be another one since a change
@@ -131,22 +131,19 @@ class Planner:
         else:
             raise Unknown(model)
         arrays = {name: arrays[name] for name in sorted(arrays)}
-        plan = self._plan(request._replace(signature=signature or "", outputs=outputs), arrays, info)
+        plan = self.plan(request._replace(signature=signature or "", outputs=outputs), arrays, info)
         if key is not None and all(arrays[name] is inputs[name] for name in arrays):
             self._plans[key] = plan
         return plan, [*arrays.values()]
 
-    def session(self, request: Request, arrays: dict[str, Array]) -> tuple[Plan, list[Array]]:
-        """For a `Session.run`: names of the model's graph, and arrays in the order of their names."""
-        return self._plan(request, arrays, None), [*arrays.values()]
-
-    def _plan(self, request: Request, arrays: dict[str, Array], info: Signature | None) -> Plan:
+    def plan(self, request: Request, arrays: dict[str, Array], info: Signature | None) -> Plan:
+        """REQUIRES that the arrays are in the order of their names. Raises `InvalidInput`."""
         try:
             spec = job_spec(request.model, request.signature, request.outputs, describe(arrays), request.slot)
             if (plan := self._plans.get(spec)) is not None:
                 return plan
             job = parse_job(spec)
-            plan = Plan(spec, Layout(job.tensors))
+            plan = Plan(spec, job.tensors)
             if info is not None and (why := info.mismatch(job.tensors, job.outputs)):
                 raise ValueError(why)
         except (BadMessage, TypeError, ValueError) as error:

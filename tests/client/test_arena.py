@@ -1,21 +1,22 @@
 """Shared memory: regions never overlap, come back whole, and follow the arrays that view them."""
 
-import os
 import random
+import socket
 
 import numpy as np
 import pytest
 
 from pool.client.arena import Arena
+from pool.wire.link import Link
 
 SIZE = 1 << 16
 
 
 @pytest.fixture
 def arena() -> Arena:
-    made = Arena(SIZE)
-    os.close(made.descriptor)
-    return made
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        return Arena(SIZE, Link(ours))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
-from pool.client.futures import Result, Timeline
-from pool.client.scatter import combined
+from pool.client.blocks import combined
+from pool.client.channel import Result, Timeline
 from support.machine import Disk
 from support.pools import RunningPool, StartPool, row, until
 

@@ -78,14 +78,13 @@ def place(graph_def: Any, settings: Mapping[str, Any], devices: Devices, is_soft
     elsewhere than its string says. Raises `CannotLoad` for a rule that matches no node or names a device that is not
     there, and, unless `is_soft`, for a string of the graph that does and is not to be cleared.
     """
-    rules: Mapping[str, str] = settings["layer_devices"]
-    is_balanced = settings["layer_devices"] == LEAST_LOADED
-    for pattern, device in () if is_balanced else rules.items():
+    rules = settings["layer_devices"]
+    for pattern, device in () if rules == LEAST_LOADED else rules.items():
         if not devices.has(device):
             raise CannotLoad(f"layer_devices: this worker has no {device} for {pattern!r}; it has {devices}")
     nodes = [node for _, each in scopes(graph_def) for node in each]
     notes = _cleared(nodes, settings["clear_devices"], devices)
-    if is_balanced:
+    if rules == LEAST_LOADED:
         colocation, group = Colocation(graph_def), devices.group()
         _move(colocation, _balanced(colocation, len(group)), group)
     elif rules:
