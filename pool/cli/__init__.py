@@ -12,6 +12,7 @@ import click
 
 from pool.cli.asking import drain, health, load, logs, reload, restart, stop, submit, undrain, unload, wait
 from pool.cli.bench import bench
+from pool.cli.door import door, token
 from pool.cli.local import check, doctor, init, show_page, start, systemd
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
@@ -26,7 +27,7 @@ def cli() -> None:
 
 for command in (start, stop, status, models, submit, bench, check, logs, wait, health, systemd, show_page):
     cli.add_command(command)
-for command in (reload, load, unload, restart, drain, undrain, placement, init, doctor):
+for command in (reload, load, unload, restart, drain, undrain, placement, init, doctor, door, token):
     cli.add_command(command)
 
 

@@ -7,14 +7,24 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.functional_validators import AfterValidator, BeforeValidator, WrapValidator
 
 from pool.endpoint import ipc_path
 
 DEMO = {"name": "digits", "path": str(Path(__file__).parents[2] / "workers" / "demo" / "digits")}
+LOOPBACK = re.compile(r"127\.|localhost:|\[::1\]")
 STUB = "stub:"  # a model of the tests' backend, which has no files
 
 
@@ -52,6 +62,15 @@ def _located(value: str, info: Any) -> str:
     return value
 
 
+def _listening(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:]+\]", host, re.ASCII) or not re.fullmatch(r"\d{1,5}", port, re.ASCII):
+        raise ValueError(f'{value!r:.80} does not fit; write an address and a port, such as "127.0.0.1:8000"')
+    if int(port) > 65535:
+        raise ValueError(f"{port} is no port; write one from 1 to 65535")
+    return value
+
+
 def _existing(path: str) -> str:
     if not path.startswith(STUB) and not os.path.exists(path):
         raise ValueError(f"{path!r} is not there; write the path of a file or folder that is")
@@ -76,6 +95,7 @@ Name = Annotated[Text, AfterValidator(_name)]
 Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
 Located = Annotated[str, Field(pattern=r"^[^\x00]+$"), AfterValidator(_located)]
 Existing = Annotated[Located, AfterValidator(_existing)]
+Listen = Annotated[str, AfterValidator(_listening)]
 Duration = Annotated[float, quantity({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}, 1e6, '"250ms", "60s" or "1h"')]
 SIZES = {"MB": 10**6, "GB": 10**9, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 Size = Annotated[int, quantity(SIZES, 2**62, '"512MiB" or "2GiB"')]
@@ -204,6 +224,26 @@ class Restart(Section):
     period: Duration = key("60s", "The time over which the deaths of a slot's workers are counted.")
 
 
+class Door(Section):
+    listen: Listen | None = key("off", 'Where the door listens for HTTP, such as "127.0.0.1:8000".')
+    grpc: Listen | None = key("off", 'Where it listens for gRPC, such as "127.0.0.1:8001".')
+    tokens: Located | None = key("off", "The file of `pool token new`; without it only this machine may connect.")
+    certificate: Existing | None = key("off", "A PEM file with the door's certificate and its chain, for TLS.")
+    certificate_key: Existing | None = key("off", "A PEM file with the certificate's private key.")
+    hosts: list[Text] = key([], 'Names of this machine that callers may use, such as ["gpu1.example"].')
+    origins: list[Text] = key([], 'Whose pages may call from a browser, such as ["https://dash.example"].')
+    max_body: Size = key("256MiB", "The most bytes of a request's body, unpacked.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for name, address in (("listen", self.listen), ("grpc", self.grpc)):
+            if address is not None and self.tokens is None and not LOOPBACK.match(address):
+                raise ValueError(f"{name} = {address!r} lets other machines in; set tokens, or write 127.0.0.1")
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("certificate and certificate_key belong together; write both")
+        return self
+
+
 class Config(BaseModel):
     """A whole file. `model_dump()` has plain values: seconds, bytes, and None for a word in place of them."""
 
@@ -216,6 +256,7 @@ class Config(BaseModel):
     queue: Queue = Queue()
     health: Health = Health()
     restart: Restart = Restart()
+    door: Door = Door()
 
 
 SECTIONS: dict[str, type[Section]] = {each.__name__.lower(): each for each in Section.__subclasses__()}

@@ -1,0 +1,100 @@
+"""The ASGI application: what every request passes, which protocol it is of, and how it is refused."""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from pool.door import inference, serving
+from pool.door.door import Door, Refused, status_of
+from pool.errors import PoolError
+
+OPEN = frozenset(("/", "/v2/health/live", "/v2/health/ready"))  # load balancers have no token, and learn nothing here
+MOST_KNOWN = 64
+
+log = logging.getLogger("pool.door")
+
+
+class App:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._hosts = Hosts(door)
+        routes = [*inference.routes(door), *serving.routes(door)]
+        self._router = Router(routes, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        scope["app"] = self  # Starlette raises its own refusals then
+        try:
+            self._admit(scope)
+            await self._router(scope, receive, send)
+            return
+        except asyncio.CancelledError:  # the caller has hung up, and his job was withdrawn
+            return
+        except Refused as error:
+            status, text, headers = error.status, str(error), error.headers
+        except HTTPException as error:
+            text = f"nothing is at {scope['path']!r:.200}" if error.status_code == 404 else str(error.detail)
+            status, headers = error.status_code, dict(error.headers or {})
+        except PoolError as error:
+            status, text = status_of(error)[0], str(error)
+            headers = {"retry-after": "1"} if status == 503 else {}
+        except Exception:
+            log.exception("%s %.200s", scope["method"], scope["path"])
+            status, text, headers = 500, "the door failed at this request; its log says why", {}
+        await JSONResponse({"error": text}, status, headers)(scope, receive, send)
+
+    def _admit(self, scope: Scope) -> None:
+        """Raises `Refused` for who may not come in. Nothing of the body was read."""
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name in headers and name in (b"host", b"content-length", b"authorization", b"transfer-encoding"):
+                raise Refused(400, f"the header {name.decode()} is there twice")
+            headers[name] = value
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            raise Refused(400, "give Content-Length or Transfer-Encoding, not both")
+        self._hosts.check(headers)
+        tokens, shown = self._door.tokens, headers.get(b"authorization", b"").decode("latin-1")
+        if tokens is not None and scope["path"] not in OPEN and tokens.name_of(shown) is None:
+            text = "a token is needed: send the header Authorization: Bearer TOKEN"
+            raise Refused(401, text, www_authenticate="Bearer")
+
+
+class Hosts:
+    """Against pages in a browser that turn their own name to this address: `Host` or `Origin` has it."""
+
+    def __init__(self, door: Door) -> None:
+        own = socket.gethostname().lower()
+        self._hosts = {"localhost", own, own.partition(".")[0], *map(str.lower, door.settings.hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in door.settings.origins}
+        self._known: set[bytes] = set()  # that were found good, as they came
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raises `Refused`."""
+        host, origin = headers.get(b"host", b""), headers.get(b"origin")
+        if host not in self._known:
+            self._check_host(host)
+        if origin is not None:
+            text = origin.decode("latin-1").lower().rstrip("/")
+            if text not in self._origins and text.partition("://")[2] != host.decode("latin-1").lower():
+                raise Refused(403, f"requests of pages from {text!r:.200} are refused; add it to door.origins")
+
+    def _check_host(self, host: bytes) -> None:
+        text = host.decode("latin-1")
+        try:
+            parts = urlsplit(f"//{text}")
+            name = "" if parts.username is not None or parts.path or parts.query else parts.hostname or ""
+            if name not in self._hosts:
+                ipaddress.ip_address(name)
+        except ValueError:
+            raise Refused(421, f"Host is {text!r:.200}, which this door is not; add it to door.hosts") from None
+        if len(self._known) < MOST_KNOWN:
+            self._known.add(host)

@@ -1,0 +1,86 @@
+"""What all protocols share: the client of the pool, who may ask, and what an error is in each of them."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+import grpc
+
+from pool import AsyncClient, Result, errors
+from pool.client.inputs import Options
+from pool.config.sections import Door as Settings
+from pool.door.tokens import Tokens
+
+STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
+    errors.InvalidInput: (400, grpc.StatusCode.INVALID_ARGUMENT),
+    errors.NotAllowed: (403, grpc.StatusCode.PERMISSION_DENIED),
+    errors.ModelNotFound: (404, grpc.StatusCode.NOT_FOUND),
+    errors.DeadlineExceeded: (504, grpc.StatusCode.DEADLINE_EXCEEDED),
+    errors.Overloaded: (503, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    errors.OutOfMemory: (500, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    errors.WorkerLost: (503, grpc.StatusCode.UNAVAILABLE),
+    errors.PoolUnreachable: (503, grpc.StatusCode.UNAVAILABLE),
+}
+"""In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
+
+
+class Refused(Exception):
+    """A request that gets no further: the HTTP status, one line for the caller, and more headers."""
+
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def status_of(error: errors.PoolError) -> tuple[int, grpc.StatusCode]:
+    return STATUS.get(type(error), (500, grpc.StatusCode.INTERNAL))
+
+
+class Door:
+    def __init__(self, client: AsyncClient, settings: Settings) -> None:
+        self.client, self.settings = client, settings
+        self.tokens = Tokens(settings.tokens) if settings.tokens else None
+        self.held_bytes = 0  # of requests' bodies
+        self.count: Callable[[str, str, str, float], None] = lambda *_: None
+        """Is told of each request: its protocol, its model or "", its outcome, and the seconds that it took."""
+
+    async def run(self, protocol: str, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
+        """One job. Raises what `Client.run` raises. Cancelling it withdraws the job."""
+        began, outcome = time.monotonic(), "cancelled"
+        try:
+            result = await self._run(model, inputs, options)
+            outcome = "ok"
+            return result
+        except errors.PoolError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self.count(protocol, model, outcome, time.monotonic() - began)
+
+    async def _run(self, model: str, inputs: Any, options: Options) -> Result:
+        """A model without numbered versions is its own version 1: the protocols know no other."""
+        try:
+            return await self.client.submit(model, inputs, **options)
+        except errors.ModelNotFound:
+            if str(options.get("version")) != "1" or await self._is_numbered(model):
+                raise
+            options = {**options, "version": None}
+        return await self.client.submit(model, inputs, **options)
+
+    async def _is_numbered(self, model: str) -> bool:
+        return bool((await self.client.model(model, 0.0))["version"])
+
+    async def record(self, model: str, version: str | int | None = None) -> dict[str, Any]:
+        """What the pool says of a model that is loaded, as `Client.model` has it.
+
+        Raises `ModelNotFound`, `ModelFailed`, and `PoolUnreachable` while it is being loaded.
+        """
+        try:
+            record: dict[str, Any] = await self.client.model(model if version is None else f"{model}@{version}", 0.0)
+            return record
+        except errors.ModelNotFound:
+            if str(version) != "1" or await self._is_numbered(model):
+                raise
+            return await self.record(model)
+        except errors.DeadlineExceeded:
+            raise errors.PoolUnreachable(f"model {model!r:.80} is being loaded") from None

@@ -1,0 +1,9 @@
+"""TensorFlow Serving's REST API."""
+
+from starlette.routing import Route
+
+from pool.door.door import Door
+
+
+def routes(door: Door) -> list[Route]:
+    return [] and [door]
