@@ -6,4 +6,5 @@ from pool.door.door import Door
 
 
 def routes(door: Door) -> list[Route]:
-    return [] and [door]
+    assert door
+    return []
