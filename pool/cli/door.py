@@ -1,5 +1,7 @@
 """`pool door`, which serves HTTP and gRPC, and `pool token new`, which lets somebody in."""
 
+import json
+import sys
 from pathlib import Path
 
 import click
@@ -18,9 +20,12 @@ def door(config: Path | None, endpoint: str | None, parent: int | None) -> int:
 
     `pool start` does that by itself, where [door] has an address. Several doors may stand before one pool.
     """
+    from pool.config.sections import Door
     from pool.door.server import run
 
-    return run(read_config(config)[1].door, endpoint, parent)
+    if parent is not None:  # which gives what it has checked, and not what the file may have become
+        return run(Door.model_construct(**json.load(sys.stdin)), endpoint, parent)
+    return run(read_config(config)[1].door, endpoint, None)
 
 
 @click.group()

@@ -52,6 +52,8 @@ def drawn(record: Record) -> Group:
     head.append(f", release {about['release']}\n{printable(about['endpoint'])}\njobs: {queue['jobs']:,} of ")
     head.append(f"{queue['max_jobs']:,}, {decimal(queue['bytes'])} of {decimal(queue['max_bytes'])}; ")
     head.append(f"clients: {record['clients']}\n")
+    if addresses := record["door"]["addresses"]:
+        head.append(f"door: {', '.join(addresses)}{'' if record['door']['pid'] else ', which is down'}\n")
     columns = 7 if any(each["gpus"] for each in record["slots"]) else 6
     slots = [
         (each["slot"], each["device"], each["pid"] or "–", state(each), versioned(each), each["doing"], gpus(each))

@@ -39,7 +39,9 @@ def run(settings: Settings, endpoint: str | None, parent: int | None) -> int:
             return 1
     if settings.listen is None and settings.grpc is None:
         raise InvalidConfig('the door has nowhere to listen; write [door] listen = "127.0.0.1:8000"')
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+    clock = "%(asctime)s " if parent is None else ""  # the pool's log has its own
+    logging.basicConfig(level=logging.INFO, format=f"{clock}%(levelname)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(settings, endpoint))
     return 0
@@ -67,7 +69,7 @@ async def serve(settings: Settings, endpoint: str | None) -> None:
         if settings.listen is not None:
             listening = bound(settings.listen)
             host, port = listening.getsockname()[:2]
-            log.info("door: http%s://%s:%d", "s" if settings.certificate else "", host, port)
+            log.info("listening at http%s://%s:%d", "s" if settings.certificate else "", host, port)
             await uvicorn.Server(config).serve([listening])
 
 

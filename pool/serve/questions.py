@@ -13,6 +13,7 @@ from pool.core.scheduler import Refused
 from pool.core.slots import SlotState
 from pool.log import Log
 from pool.serve.changes import Changes, Progress
+from pool.serve.door import Door
 from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
 from pool.serve.worker import Seat
@@ -24,8 +25,10 @@ MOST_TRACES = 100
 
 
 class Questions:
-    def __init__(self, fleet: Fleet, changes: Changes, clients: Sized, kept: Log, stop: Callable[[], None]) -> None:
-        self._fleet, self._scheduler, self._changes = fleet, fleet.scheduler, changes
+    def __init__(
+        self, fleet: Fleet, changes: Changes, door: Door, clients: Sized, kept: Log, stop: Callable[[], None]
+    ) -> None:
+        self._fleet, self._scheduler, self._changes, self._door = fleet, fleet.scheduler, changes, door
         self._clients, self._log, self._stop, self._started = clients, kept, stop, time.monotonic()
         self._numbers = 0  # of traced runs
         self._counted: deque[tuple[float, dict[Model, Counts]]] = deque([(self._started, {})], maxlen=LATELY_S + 1)
@@ -139,6 +142,7 @@ class Questions:
                 "max_bytes": fleet.config.queue.max_bytes,
             },
             "clients": len(self._clients),
+            "door": {"pid": self._door.pid, "addresses": self._door.addresses},
             "deaths": fleet.deaths,
         }
 

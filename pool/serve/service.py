@@ -26,6 +26,7 @@ from pool.plan.footprints import NAME, Footprints
 from pool.plan.rollout import Phase
 from pool.plan.wanted import Plan
 from pool.serve.changes import Changes, Disk
+from pool.serve.door import Door
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
@@ -91,9 +92,10 @@ class Service:
         self.scheduler = Scheduler(Policy(), self._fail, self._release)  # the fleet gives it the configured one
         self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources)
         self._peers: dict[bytes, Client | Worker] = self.fleet.peers
+        self.door = Door(self.endpoint, self.sources, self._door_ended)
         disk = Disk()
         self.changes = Changes(self.fleet, source, disk, Footprints(state / NAME))
-        self._questions = Questions(self.fleet, self.changes, self._clients, kept, self.stop)
+        self._questions = Questions(self.fleet, self.changes, self.door, self._clients, kept, self.stop)
         self._quarantine = state / "quarantine"
         self.sources.register(disk, EVENT_READ, disk.hear)
         self.sources.register(self._entrance, EVENT_READ, self._client_comes)
@@ -106,7 +108,8 @@ class Service:
         sources: list[Any] = [(self._router, POLLIN), (rare.fileno(), POLLIN)]
         now = time.monotonic()
         while not (self.is_stopping and fleet.is_over):
-            due = min(scheduler.next_timer(), fleet.next_look, self.changes.due, self._notifier.next_alive)
+            looks = (fleet.next_look, self.changes.due, self.door.due, self._notifier.next_alive)
+            due = min(scheduler.next_timer(), *looks)
             if self._unread:
                 due = min(due, now + RETRY_S)
             wait_s = 0.0 if fleet.has_news else due - time.monotonic()
@@ -137,6 +140,8 @@ class Service:
             self.fleet.look(now)
         if now >= self.changes.due:
             self.fleet.has_news = True
+        if now >= self.door.due:
+            self.door.look(now)
         if self._questions.count(now):
             self.monitor.read(now)
             self.changes.watch(now)
@@ -154,6 +159,9 @@ class Service:
         fleet.has_news = False
         if not self.is_stopping:
             self.changes.act(now)
+            self.door.want(fleet.config.door, now)
+        elif self.door.pid is None and self.scheduler.is_taking:
+            self._drain(now)
         for name in fleet.models:
             if why := fleet.why_unserved(name):
                 self.scheduler.give_up(name, why)
@@ -463,17 +471,25 @@ class Service:
                     self._outbox[job.channel].append(body.whole)
 
     def stop(self) -> None:
-        """Running jobs end, those that wait are handed back; then the workers are told to end."""
+        """The door ends first, with the requests that it has."""
         if not self.is_stopping:
-            log.info("stopping: running jobs have %g s", self.fleet.config.pool.drain_timeout)
             self.is_stopping = self.fleet.has_news = True
-            self.fleet.next_look = time.monotonic()
-            self._stop_by = self.fleet.next_look + self.fleet.config.pool.drain_timeout
-            self.scheduler.stop_taking()
+            self.door.stop(time.monotonic())
+
+    def _door_ended(self) -> None:
+        self.fleet.has_news = True
+
+    def _drain(self, now: float) -> None:
+        """Running jobs end, those that wait are handed back; then the workers are told to end."""
+        log.info("stopping: running jobs have %g s", self.fleet.config.pool.drain_timeout)
+        self.fleet.next_look = now
+        self._stop_by = now + self.fleet.config.pool.drain_timeout
+        self.scheduler.stop_taking()
 
     def close(self) -> None:
         """REQUIRES that the workers have ended, or that the pool must end at once: then they are killed."""
         self.fleet.kill_all()
+        self.door.close()
         self.monitor.close()
         if self._outbox:
             self._send(time.monotonic())
