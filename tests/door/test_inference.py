@@ -1,0 +1,246 @@
+"""The Open Inference Protocol as `tritonclient` speaks it, which is not changed for it."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+import tritonclient.http.aio as triton_aio
+from tritonclient.utils import InferenceServerException
+
+from pool import Client
+from pool.door.datatypes import DATATYPES
+from support.doors import RunningDoor, start_door
+from support.pools import RunningPool, pool_in, until
+
+del triton.InferenceServerClient.__del__  # it closes once more, in whatever thread the garbage is collected
+
+VALUES: dict[str, list[Any]] = {
+    "BOOL": [True, False, True],
+    "BYTES": [b"", b"snow \xe2\x98\x83", b"a" * 300],
+    **{f"INT{bits}": [-(1 << bits - 1), 0, (1 << bits - 1) - 1] for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": [0, 1, (1 << bits) - 1] for bits in (8, 16, 32)},
+    "UINT64": [0, 1, (1 << 63) - 1],
+    **{datatype: [-1.5, float("inf"), 0.25] for datatype in ("FP16", "BF16", "FP32", "FP64")},
+}
+MODELS = """[pool]
+devices = ["cpu", "cpu"]
+lanes = 1
+[[model]]
+name = "double"
+path = "stub:double"
+[[model]]
+name = "gated"
+path = "stub:double?gate={0}/gate&log={0}/runs"
+replicas = 1
+[[model]]
+name = "numbered"
+path = "stub:{0}/numbered"
+versions = "all"
+labels = {{ old = 1 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningPool, RunningDoor]]:
+    folder = tmp_path_factory.mktemp("pool")
+    for version in (1, 2):
+        (folder / "numbered" / str(version)).mkdir(parents=True)
+        (folder / "numbered" / str(version) / "model.stub").write_text(f"double?times={version}")
+    echoes = [f'[[model]]\nname = "{each}"\npath = "stub:echo?dtype={dtype}"' for each, dtype in DATATYPES.items()]
+    with pool_in(folder, MODELS.format(folder) + "\n".join(echoes)) as pool, start_door(pool) as door:
+        yield pool, door
+
+
+@pytest.fixture(scope="module")
+def url(running: tuple[RunningPool, RunningDoor]) -> str:
+    return running[1].url
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[triton.InferenceServerClient]:
+    with contextlib.closing(triton.InferenceServerClient(url)) as made:
+        yield made
+
+
+def tensor(array: Any, datatype: str = "FP32", binary_data: bool = True, name: str = "x") -> triton.InferInput:
+    made = triton.InferInput(name, list(np.shape(array)), datatype)
+    made.set_data_from_numpy(np.asarray(array, np.float32 if datatype == "FP32" else None), binary_data=binary_data)
+    return made
+
+
+def ones(value: float = 1.0) -> triton.InferInput:
+    return tensor([[value]])
+
+
+def test_what_is_told_of_the_server_and_its_models(client: triton.InferenceServerClient) -> None:
+    assert (client.is_server_live(), client.is_server_ready()) == (True, True)
+    places = (("double", ""), ("double", "1"), ("double", "2"), ("nobody", ""))
+    assert [client.is_model_ready(*each) for each in places] == [True, True, False, False]
+    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    assert client.get_model_metadata("numbered")["versions"] == ["1", "2"]
+    assert client.get_model_metadata("double")["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}]
+    assert client.get_model_metadata("BYTES")["outputs"] == [{"name": "y", "datatype": "BYTES", "shape": [-1]}]
+    for model, rows, kind, dims in (("double", 32, "FP32", [1]), ("BYTES", 0, "STRING", [-1])):
+        told, output = client.get_model_config(model), {"name": "y", "data_type": f"TYPE_{kind}", "dims": dims}
+        assert (told["max_batch_size"], told["output"]) == (rows, [output])
+    index = {(each["name"], each["version"]): each["state"] for each in client.get_model_repository_index()}
+    assert index[("double", "1")] == index[("numbered", "1")] == index[("numbered", "2")] == "READY"
+
+
+def test_statistics_count_jobs(client: triton.InferenceServerClient) -> None:
+    client.infer("numbered", [ones()])
+    with pytest.raises(InferenceServerException, match=r"\[500\]"):
+        client.infer("numbered", [ones(-1.0)])  # a row that fails
+    [told] = client.get_inference_statistics("numbered", "2")["model_stats"]
+    assert told["inference_count"] == told["inference_stats"]["success"]["count"] >= 1
+    assert told["inference_stats"]["fail"]["count"] == 1
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_each_datatype_comes_back_as_it_went(client: triton.InferenceServerClient, datatype: str) -> None:
+    dtype = {"BF16": np.float32, "BYTES": object}.get(datatype) or np.dtype(DATATYPES[datatype])
+    output = triton.InferRequestedOutput("y", binary_data=False)
+    for values, shape in ((VALUES[datatype], (3,)), (VALUES[datatype], (3, 1, 1)), (VALUES[datatype][2], ())):
+        array = np.array(values, dtype).reshape(shape)
+        result = client.infer(datatype, [tensor(array, datatype)])
+        assert (result.get_output("y")["datatype"], result.as_numpy("y").tolist()) == (datatype, array.tolist())
+        result = client.infer(datatype, [tensor(array, datatype)], outputs=[output])
+        expected = [each.decode() for each in array.ravel()] if datatype == "BYTES" else array.ravel().tolist()
+        assert result.get_output("y")["data"] == expected
+        if datatype not in ("FP16", "BF16"):  # which tritonclient does not write as JSON
+            result = client.infer(datatype, [tensor(array, datatype, binary_data=False)])
+            assert result.as_numpy("y").tolist() == array.tolist()
+
+
+def test_empty_and_large_tensors_and_bytes_that_are_no_text(client: triton.InferenceServerClient) -> None:
+    output = triton.InferRequestedOutput("y", binary_data=False)
+    assert client.infer("FP32", [tensor(np.zeros((0, 3), np.float32))]).as_numpy("y").shape == (0, 3)
+    floats = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
+    assert (client.infer("FP32", [tensor(floats)]).as_numpy("y") == floats).all()
+    result = client.infer("FP32", [tensor(floats[:99], binary_data=False)], outputs=[output])
+    assert (result.as_numpy("y") == floats[:99]).all()
+    texts = np.array([b"%d" % each for each in range(60_000)], object)
+    assert (client.infer("BYTES", [tensor(texts, "BYTES")]).as_numpy("y") == texts).all()
+    texts = np.array([b"\xff\0", b"\xfe"], object)
+    assert client.infer("BYTES", [tensor(texts, "BYTES")]).as_numpy("y").tolist() == texts.tolist()
+    with pytest.raises(InferenceServerException, match="not UTF-8; ask for it with binary_data"):
+        client.infer("BYTES", [tensor(texts, "BYTES")], outputs=[output])
+
+
+def test_ids_come_back_and_equal_requests_stay_apart(client: triton.InferenceServerClient) -> None:
+    for number, own_id in enumerate(["7", 'a "quoted" one', "\u2603", "{}", "", "7"]):
+        result = client.infer("double", [ones(float(number))], request_id=own_id)
+        assert result.get_response().get("id", "") == own_id
+        assert result.as_numpy("y").tolist() == [[2.0 * number]]
+
+
+def test_versions_by_number_and_label(client: triton.InferenceServerClient) -> None:
+    for version, factor in (("", 2.0), ("-1", 2.0), ("2", 2.0), ("1", 1.0), ("old", 1.0)):
+        result = client.infer("numbered", [ones()], model_version=version)
+        assert result.as_numpy("y").tolist() == [[factor]]
+        assert result.get_response()["model_version"] == str(int(factor))
+    for model, version in (("numbered", "3"), ("double", "2"), ("numbered", "new")):
+        with pytest.raises(InferenceServerException, match=r"\[404\]"):
+            client.infer(model, [ones()], model_version=version)
+    assert client.infer("double", [ones()], model_version="1").get_response()["model_version"] == "1"
+
+
+def test_priorities_timeouts_and_parameters_of_others(running: tuple[RunningPool, RunningDoor]) -> None:
+    pool, door = running
+    gate, runs = pool.folder / "gate", pool.folder / "runs"
+
+    def waiting() -> int:
+        with Client(pool.endpoint) as asked:
+            [model] = [each for each in asked.status()["models"] if each["name"] == "gated"]
+            return int(model["waiting"] + model["running"])
+
+    async def ask() -> None:
+        async with triton_aio.InferenceServerClient(door.url) as client:
+            jobs = []
+            for count, priority in enumerate((9, 1000, 150, 0, 1), 1):  # the first one is in the only lane
+                jobs.append(asyncio.ensure_future(client.infer("gated", [ones(priority)], priority=priority)))
+                await asyncio.to_thread(until, lambda count=count: waiting() >= count, "the job waits")
+            with pytest.raises(InferenceServerException, match=r"\[504\]"):
+                await client.infer("gated", [ones(7.0)], timeout=50_000)
+            gate.touch()
+            await asyncio.gather(*jobs)
+            await client.infer("double", [ones()], parameters={"mine": "x", "signature": "serving_default"})
+
+    asyncio.run(ask())
+    assert [line.split()[1] for line in runs.read_text().splitlines()] == ["9", "1", "0", "150", "1000"]
+
+
+def test_the_client_for_asyncio_which_always_asks_for_gzip(url: str) -> None:
+    async def ask() -> None:
+        async with triton_aio.InferenceServerClient(url) as client:
+            assert len(await client.get_model_repository_index()) == len(DATATYPES) + 4  # JSON of more than a KiB
+            for binary_data in (True, False):
+                outputs, floats = [triton.InferRequestedOutput("y", binary_data)], np.arange(5000, dtype=np.float32)
+                result = await client.infer("FP32", [tensor(floats, binary_data=binary_data)], outputs=outputs)
+                assert (result.as_numpy("y") == floats).all()
+            results = await asyncio.gather(*[client.infer("double", [ones(i)]) for i in range(200)])
+            assert [each.as_numpy("y").item() for each in results] == [2.0 * i for i in range(200)]
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+def test_packed_both_ways(client: triton.InferenceServerClient, url: str, algorithm: str) -> None:
+    for binary_data in (True, False):
+        sent, outputs = tensor([0.0] * 5000, binary_data=binary_data), [triton.InferRequestedOutput("y", binary_data)]
+        algorithms = {"request_compression_algorithm": algorithm, "response_compression_algorithm": algorithm}
+        assert (client.infer("FP32", [sent], outputs=outputs, **algorithms).as_numpy("y") == 0.0).all()
+        body, size = client.generate_request_body([sent], outputs=outputs)
+        for accepted in ("identity", "gzip", "deflate, gzip"):
+            headers = {"Accept-Encoding": accepted} | ({"Inference-Header-Content-Length": str(size)} if size else {})
+            with urlopen(Request(f"http://{url}/v2/models/FP32/infer", body, headers)) as response:
+                is_packed = response.headers["Content-Encoding"] == "gzip"
+            # Tensors are packed only for who takes nothing else.
+            assert is_packed == (accepted == "gzip" or (accepted == "deflate, gzip" and not binary_data))
+
+
+def test_what_is_not_built_says_its_name(client: triton.InferenceServerClient) -> None:
+    region, shared = ones(), triton.InferRequestedOutput("y")
+    for each in (region, shared):
+        each.set_shared_memory("r", 4)
+    for name, method, *arguments in (
+        ("sharedmemory", "get_system_shared_memory_status"),
+        ("trace", "get_trace_settings"),
+        ("logging", "get_log_settings"),
+        ("unload", "unload_model", "double"),
+        ("classification", "infer", "double", [ones()], "", [triton.InferRequestedOutput("y", class_count=3)]),
+        ("shared_memory_region", "infer", "double", [region]),
+        ("shared_memory_region", "infer", "double", [ones()], "", [shared]),
+    ):
+        with pytest.raises(InferenceServerException, match=rf"\[501\].* has no {name}$"):
+            getattr(client, method)(*arguments)
+
+
+@pytest.mark.tensorflow
+def test_several_inputs_and_outputs_each_in_its_own_way(tmp_path: Path) -> None:
+    from workers.tf.library import tf
+
+    module = tf.Module()
+    module.add = tf.function(lambda a, b: {"sum": a + b, "a": a, "text": tf.strings.as_string(b)})
+    specs = [tf.TensorSpec([None], tf.float32, name) for name in "ab"]
+    signatures = {"add": module.add.get_concrete_function(*specs), "other": module.add.get_concrete_function(*specs)}
+    tf.saved_model.save(module, str(tmp_path / "add"), signatures)
+    config = f'[pool]\ndevices = ["cpu"]\n[[model]]\nname = "add"\npath = "{tmp_path}/add"\n'
+    with pool_in(tmp_path, config) as pool, start_door(pool) as door:
+        client = triton.InferenceServerClient(door.url)
+        b, a = tensor([1.0, 2.0], name="b"), tensor([10.0, 20.0], name="a", binary_data=False)
+        outputs = [triton.InferRequestedOutput(name, name != "sum") for name in ("text", "sum", "a")]
+        for inputs in ([b, a], [a, b], [b, tensor([10.0, 20.0], name="a")]):
+            result = client.infer("add", inputs, outputs=outputs, parameters={"signature": "add"})
+            assert result.get_output("sum")["data"] == [11.0, 22.0]
+            told = [result.as_numpy(name).tolist() for name in ("a", "text")]
+            assert told == [[10.0, 20.0], [b"1.000000", b"2.000000"]]
+        with pytest.raises(InferenceServerException, match=r"\[400\].*several signatures"):
+            client.infer("add", [a, b])
+        client.close()

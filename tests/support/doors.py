@@ -1,0 +1,38 @@
+"""Doors in processes of their own, in front of a pool."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from support.pools import WAIT_S, RunningPool, until
+
+
+class RunningDoor(NamedTuple):
+    process: "subprocess.Popen[bytes]"
+    url: str
+    grpc: str
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def start_door(pool: RunningPool, section: str = "") -> Iterator[RunningDoor]:
+    """`section`: more lines of [door]. It listens when the block begins."""
+    url, grpc = free_address(), free_address()
+    config, log = pool.folder / f"door{url[-5:]}.toml", pool.folder / f"door{url[-5:]}.log"
+    config.write_text(f'[door]\nlisten = "{url}"\ngrpc = "{grpc}"\n{section}')
+    command = [sys.executable, "-m", "pool", "door", "--config", str(config), "--endpoint", pool.endpoint]
+    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
+        try:
+            until(lambda: process.poll() is not None or "Started server" in log.read_text(), "the door listens")
+            assert process.poll() is None, log.read_text()
+            yield RunningDoor(process, url, grpc)
+        finally:
+            process.kill()
+            process.wait(WAIT_S)
