@@ -1,10 +1,233 @@
-"""TensorFlow Serving's REST API."""
+"""TensorFlow Serving's REST API.
 
-from starlette.routing import Route
+Rows come as {"instances": [row, …]}, whole inputs as {"inputs": …}, and examples as {"examples": […], "context": …}.
+"""
 
-from pool.door.door import Door
+import asyncio
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
+
+from pool.client.inputs import Options, converted
+from pool.door.door import Door, Refused
+from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
+from pool.door.http import Body, packed
+from pool.errors import InvalidInput, ModelNotFound
+from pool.wire.signatures import Signature, TensorInfo, signature_name
+from pool.wire.tensors import DTYPE_NAMES, Array
+
+PATH = re.compile(
+    r"/v1/models/(?P<model>[^/:]+)(/versions/(?P<number>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+    r"(:(?P<method>predict|classify|regress)|(?P<metadata>/metadata))?"
+)
+LARGE = 64 << 10  # bytes whose conversion would stall the event loop
+HUGE = re.compile(rb"(?<![0-9])[0-9]{300}|[eE]\+?[0-9]{3}")  # in what may have a number beyond a double
+TYPES: Mapping[str, set[type]] = {"string": {str, dict}, "bool": {bool}}  # JSON's for an input; else int and float
+DATA_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF"}  # others have their own name
+STATES = {"READY": "AVAILABLE", "DRAINING": "UNLOADING", "STOPPING": "UNLOADING", "FATAL": "END"}  # of slots
+BEST = ("AVAILABLE", "LOADING", "UNLOADING", "END")
+
+# A job's inputs and options, and what makes JSON's values of its result.
+Call = tuple[Mapping[str, Array], Options, Callable[[Mapping[str, Array]], Any]]
 
 
-def routes(door: Door) -> list[Route]:
-    assert door
-    return []
+def routes(door: Door) -> list[Mount]:
+    return [Mount("/v1", partial(serve, door))]  # whatever the verb: TensorFlow Serving has words of its own for it
+
+
+async def serve(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+    request = Request(scope, receive)
+    nbytes, answer = await answered(door, request)
+    content = await apart(nbytes, lambda: json.dumps(answer(), ensure_ascii=False, separators=(",", ":")))
+    response = Response(content, media_type="application/json")
+    await (await apart(nbytes, lambda: packed(request, response)))(scope, receive, send)
+
+
+async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]]:
+    """How much is to be written, and what makes JSON's values of it."""
+    verb, path = request.method, request.scope["path"]
+    found = PATH.fullmatch(path)
+    if found is None or verb != ("POST" if found["method"] else "GET"):
+        is_nameless = (verb, path) == ("GET", "/v1/models")
+        text = "Missing model name in request." if is_nameless else f"Malformed request: {verb} {path:.1000}"
+        raise Refused(400, text)
+    model, version = found["model"], found["label"]
+    if found["number"]:
+        version = found["number"].lstrip("0") or "0"
+        if len(version) > 19 or int(version) >= 1 << 63:
+            raise Refused(400, f"Failed to convert version: {version:.40} to numeric.")
+    if found["method"]:
+        async with Body(request, door) as body:
+            record = await door.record(model, version)
+            inputs, options, answer = await apart(len(body), lambda: prepared(found["method"], body, record))
+            result = await door.run("serving", model, inputs, version=version, **options)
+        return sum(array.nbytes for array in result.values()), partial(answer, result)
+    if found["metadata"]:
+        return 0, partial(metadata, model, await door.record(model, version))
+    if found["label"]:
+        version = (await door.record(model, version))["version"].partition("+")[0] or "1"
+    return 0, partial(states, model, version, await door.client.status())
+
+
+async def apart(nbytes: int, work: Callable[[], Any]) -> Any:
+    return await asyncio.to_thread(work) if nbytes > LARGE else work()
+
+
+def prepared(method: str, body: bytearray, record: Mapping[str, Any]) -> Call:
+    """A job. Raises `InvalidInput`."""
+    try:
+        asked = json.loads(body.decode(), parse_float=finite if HUGE.search(body) else None)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"JSON Parse error: {error!s:.200}") from None
+    if type(asked) is not dict:
+        raise InvalidInput("the body must be a JSON object")
+    try:
+        name = signature_name(str(asked.get("signature_name", "")), record["signatures"])
+    except (LookupError, RecursionError) as error:  # the name may be lists in lists
+        raise InvalidInput(f"model {record['name']}: {error.args[0]}") from None
+    info = Signature.from_record(record["signatures"][name])
+    if method == "predict":
+        return predict(asked, name, info)
+    outputs, found = outputs_of(method, name, info), asked.get("examples")
+    if type(found) is not list or not found:
+        raise InvalidInput("'examples' must be a list with one object or more")
+    context = example(asked.get("context", {}))
+    examples = np.array([context + example(each) for each in found], object)
+    return {"inputs": examples}, {"signature": name, "outputs": outputs}, partial(results, count=len(found))
+
+
+def predict(asked: Mapping[str, Any], name: str, info: Signature) -> Call:
+    """What else the objects have counts for nothing."""
+    is_rows = "instances" in asked
+    given: Any = asked["instances"] if is_rows else asked.get("inputs")
+    if is_rows == ("inputs" in asked) or (is_rows and (type(given) is not list or not given)):
+        raise InvalidInput("give either 'instances', a list of rows, or 'inputs', an object of whole inputs")
+    if is_rows and is_object(given[0]):
+        if any(type(row) is not dict or row.keys() != given[0].keys() for row in given):
+            raise InvalidInput("'instances' must be objects of the same names, or lists and values alone")
+        given = {each: [row[each] for row in given] for each in given[0]}
+    if not is_object(given):
+        names = [each for each in info.inputs if each not in info.defaults] or [*info.inputs]
+        if len(names) != 1:
+            raise InvalidInput(f"give objects: the signature has the inputs {', '.join(names) or '(none)'}")
+        given = {names[0]: given}
+    arrays = {each: tensor(each, given[each], wanted) for each, wanted in info.inputs.items() if each in given}
+    # TensorFlow Serving feeds any shape: its half_plus_two declares [?, 1], where its pages send [?], and get [?].
+    lifted = {each for each, array in arrays.items() if array.ndim and is_narrow(info.inputs[each], array.ndim + 1)}
+    inputs = {each: array[..., None] if each in lifted else array for each, array in arrays.items()}
+    return inputs, {"signature": name}, partial(predictions, info=info, is_rows=is_rows, is_lifted=bool(lifted))
+
+
+def is_object(value: Any) -> bool:
+    return type(value) is dict and not is_binary(value)
+
+
+def is_narrow(info: TensorInfo, rank: int) -> bool:
+    return info.shape is not None and len(info.shape) == rank > 1 and info.shape[-1] == 1
+
+
+def tensor(name: str, value: Any, wanted: TensorInfo) -> Array:
+    array = np.array(value, object)
+    elements = array.ravel().tolist()
+    types = set(map(type, elements))
+    if not types <= TYPES.get(wanted.dtype, {int, float}):
+        raise InvalidInput(f"input {name!r}: expected {wanted}, got {', '.join(each.__name__ for each in types)}")
+    if wanted.dtype == "string":
+        return np.array([to_bytes(each) for each in elements], object).reshape(array.shape)
+    is_whole = "int" in wanted.dtype and float not in types
+    dtype = bool if bool in types else float if not is_whole else np.uint64 if wanted.dtype == "uint64" else np.int64
+    try:
+        return converted(name, array.astype(dtype), wanted)
+    except OverflowError as error:
+        raise InvalidInput(f"input {name!r}: expected {wanted}: {error}") from None
+
+
+def results(found: Mapping[str, Array], count: int) -> Any:
+    if "outputs" in found:
+        return {"results": values("", regressed(found, count))}
+    labels, scores = (values("", array) for array in classified(found, count))
+    return {"results": [[*zip(*pair, strict=True)] for pair in zip(labels, scores, strict=True)]}
+
+
+def predictions(found: Mapping[str, Array], info: Signature, is_rows: bool, is_lifted: bool) -> Any:
+    if is_lifted:
+        found = {n: array[..., 0] if is_narrow(info.outputs[n], array.ndim) else array for n, array in found.items()}
+    columns = {name: values(name, array) for name, array in found.items()}
+    whole = columns if len(columns) > 1 else next(iter(columns.values()))
+    if not is_rows:
+        return {"outputs": whole}
+    heights = {array.shape[:1] for array in found.values()}
+    if len(heights) > 1 or () in heights:
+        raise InvalidInput("the outputs have no rows in common; give 'inputs' in place of 'instances'")
+    if whole is columns:
+        whole = [{name: column[row] for name, column in columns.items()} for row in range(*heights.pop())]
+    return {"predictions": whole}
+
+
+def values(name: str, array: Array) -> Any:
+    """As nested lists. Raises `Refused`."""
+    dtype = DTYPE_NAMES[array.dtype]
+    if dtype == "string":
+        made = [text(each, name.endswith("_bytes")) for each in array.ravel().tolist()]
+        array = np.array(made, object).reshape(array.shape)
+    elif "complex" in dtype:
+        raise Refused(501, f"output {name!r:.80}: JSON has no form for {dtype}")
+    elif "float" in dtype and dtype != "float64":  # by the fewest digits: 0.1, not 0.10000000149011612
+        array = array.astype(np.float32).astype(str).astype(np.float64)
+    return array.tolist()
+
+
+def text(value: bytes, is_bytes: bool) -> Any:
+    try:
+        return {"b64": b64encode(value).decode()} if is_bytes else value.decode()
+    except UnicodeDecodeError:
+        return text(value, True)
+
+
+def finite(number: str) -> float:
+    if np.isinf(value := float(number)):
+        raise ValueError(f"the number {number:.40} is too large")
+    return value
+
+
+def metadata(model: str, record: Mapping[str, Any]) -> Any:
+    def told(dtype: str, shape: Sequence[int] | None) -> Any:
+        axes = {"dim": [{"size": str(axis), "name": ""} for axis in shape or ()], "unknown_rank": shape is None}
+        return {"dtype": DATA_TYPES.get(dtype) or f"DT_{dtype.upper()}", "tensor_shape": axes, "name": ""}
+
+    signatures: dict[str, Any] = {}
+    for name, each in record["signatures"].items():
+        signatures[name] = {"method_name": "tensorflow/serving/predict", "defaults": {}}
+        for side in ("inputs", "outputs"):
+            signatures[name][side] = {tensor: told(*info) for tensor, info in each[side].items()}
+    spec = {"name": model, "signature_name": "", "version": record["version"].partition("+")[0] or "1"}
+    return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
+
+
+def states(model: str, version: str | None, pool: Mapping[str, Any]) -> Any:
+    """Of each version, or of one, what the best slot says. `pool`: its status. Raises `ModelNotFound`."""
+    best: dict[str, tuple[int, str]] = {}
+    for slot in pool["slots"]:
+        for name, (text, _) in slot["versions"].items():
+            number = text.partition("+")[0] or "1"  # a model without numbered versions is its own version 1
+            state = "END" if name in slot["failed"] else STATES.get(slot["state"], "LOADING")
+            said = BEST.index(state), slot["failed"].get(name, slot["why"])
+            if name.partition("@")[0] == model and version in (None, number):
+                best[number] = min(said, best.get(number, said))
+    if not best:
+        which = "any versions" if version is None else f"version {version}"
+        raise ModelNotFound(f"Could not find {which} of model {model:.80}")
+    told = []
+    for number, (rank, why) in sorted(best.items(), key=lambda each: -int(each[0])):
+        health = {"error_code": "UNKNOWN" if why else "OK", "error_message": why}
+        told.append({"version": number, "state": BEST[rank], "status": health})
+    return {"model_version_status": told}
