@@ -30,7 +30,7 @@ def start_door(pool: RunningPool, section: str = "") -> Iterator[RunningDoor]:
     command = [sys.executable, "-m", "pool", "door", "--config", str(config), "--endpoint", pool.endpoint]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
         try:
-            until(lambda: process.poll() is not None or "Started server" in log.read_text(), "the door listens")
+            until(lambda: process.poll() is not None or "listening at" in log.read_text(), "the door listens")
             assert process.poll() is None, log.read_text()
             yield RunningDoor(process, url, grpc)
         finally:
