@@ -106,7 +106,8 @@ def troubles(record: Record) -> Iterator[str]:
             lately = f"{sum(model['recent_errors'].values()):,} in the last minute"
             yield f"Jobs of {model['name']} failed: {named}; {lately}"
     if deaths := record["deaths"]:
-        yield f"Workers that died lately: {len(deaths)}, the last one in {deaths[-1]}"
+        where = f"{span(deaths[-1]['ago_s'])} ago in slot {deaths[-1]['slot']}: {deaths[-1]['why']}"
+        yield f"Workers that died lately: {len(deaths)}, the last one {where}"
 
 
 @click.command()

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import inf
@@ -58,7 +59,8 @@ class Fleet:
         self.is_starting = True
         self.models: dict[str, dict[str, Any]] = {}  # planned or still served; with what the last READY worker said
         self.workers: dict[CoreWorker, Worker] = {}  # those that are READY
-        self.deaths: list[str] = []
+        self.deaths: deque[tuple[float, int, str]] = deque(maxlen=10)  # the last ones: when, which slot, why
+        self.death_causes: defaultdict[int, Counter[str]] = defaultdict(Counter)  # of all, by slot
         self.has_news = True  # a slot has come up or gone since somebody set this to False
         self.next_look = 0.0
         self._share = cpu_share([plan.facts.devices[number] for number in plan.slots])
@@ -378,7 +380,8 @@ class Fleet:
         is_restartable = core is not None or status not in FINAL
         if slot.is_wanted:
             log.error("slot %d: worker %d died: %s", slot.number, worker.pid, reason)
-            self.deaths = [*self.deaths[-9:], f"slot {slot.number}: {reason}"]
+            self.deaths.append((now, slot.number, reason))
+            self.death_causes[slot.number]["KILLED" if worker.killed_for else exit_text(status).partition(" ")[0]] += 1
         else:
             log.info("slot %d: worker %d has ended", slot.number, worker.pid)
         is_blamed = slot.is_wanted and core is None and self._blame(worker, reason)

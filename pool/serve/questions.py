@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pool.core.jobs import Counts, Model
@@ -119,6 +120,7 @@ class Questions:
 
     def _status(self, now: float) -> dict[str, Any]:
         scheduler, fleet = self._scheduler, self._fleet
+        since = scheduler.waiting_since()
         return {
             "pool": {
                 "pid": os.getpid(),
@@ -129,7 +131,7 @@ class Questions:
             },
             "slots": [self._slot(seat, now) for seat in sorted(fleet.seats, key=lambda seat: seat.number)],
             "away": sorted(fleet.plan.facts.away),
-            "models": [self._model(name, now) for name in fleet.models],
+            "models": [self._model(name, now, since) for name in fleet.models],
             "missing": fleet.plan.missing,
             "changes": [
                 {"what": each.what, "progress": each.progress.name, "lines": each.lines}
@@ -143,7 +145,7 @@ class Questions:
             },
             "clients": len(self._clients),
             "door": {"pid": self._door.pid, "addresses": self._door.addresses},
-            "deaths": fleet.deaths,
+            "deaths": [{"slot": slot, "ago_s": now - when, "why": why} for when, slot, why in fleet.deaths],
         }
 
     def _slot(self, seat: Seat, now: float) -> dict[str, Any]:
@@ -170,12 +172,15 @@ class Questions:
             "versions": {each["name"]: [each["version"], each["files"]] for each in seat.told["models"]},
             "failed": seat.failed,
             "doing": doing,
+            "busy": len(worker.core.running) if worker is not None and worker.core is not None else 0,
+            "memory_bytes": resident_bytes(worker.pid) if worker is not None else None,
             "jobs": seat.jobs,
             "restarts": max(0, slot.incarnation - 1),
+            "deaths": self._fleet.death_causes[slot.number],
             "why": slot.reason if slot.state is not SlotState.READY else "",
         }
 
-    def _model(self, name: str, now: float) -> dict[str, Any]:
+    def _model(self, name: str, now: float, waiting_since: dict[Model, float]) -> dict[str, Any]:
         model = self._scheduler.models[name]
         counts = model.counts
         ready = self._fleet.serving(name)
@@ -190,18 +195,30 @@ class Questions:
             "state": "READY" if ready else "FAILED" if why else "LOADING",
             "why": why,
             "waiting": max(0, self._scheduler.load_of(name) - running),
+            "oldest_s": now - waiting_since.get(model, now),
             "running": running,
             "done": counts.answered,
+            "cancelled": counts.cancelled,
             "failed": counts.failed.total(),
             "errors": counts.failed,
             "recent_errors": counts.failed - before.failed,
             "refused": counts.refused,
             "joined": counts.joined,
+            "run_s": counts.run_s,
+            "run_times": counts.run_times,
             "rate": (counts.answered - before.answered) / max(1.0, now - since),
             "p50_s": quantile(run_times, 0.5),
             "p99_s": quantile(run_times, 0.99),
             "slots": ready,
         }
+
+
+def resident_bytes(pid: int) -> int | None:
+    """The machine's memory that a process holds; None: it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
 
 
 def quantile(histogram: list[int], share: float) -> float | None:

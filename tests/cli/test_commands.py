@@ -33,7 +33,7 @@ STATUS: dict[str, Any] = json.loads(
          "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4, "p50_s": 0.0008,
          "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
-    "clients": 1, "deaths": ["slot 1: SIGKILL"], "missing": {}, "changes": []
+    "clients": 1, "deaths": [{"slot": 1, "ago_s": 9, "why": "SIGKILL"}], "missing": {}, "changes": []
     }"""
 )
 MODEL: dict[str, Any] = json.loads(
