@@ -6,7 +6,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pool.core.jobs import Counts, Model
@@ -172,8 +171,7 @@ class Questions:
             "versions": {each["name"]: [each["version"], each["files"]] for each in seat.told["models"]},
             "failed": seat.failed,
             "doing": doing,
-            "busy": len(worker.core.running) if worker is not None and worker.core is not None else 0,
-            "memory_bytes": resident_bytes(worker.pid) if worker is not None else None,
+            "busy": len(worker.core.running) if worker and worker.core else 0,
             "jobs": seat.jobs,
             "restarts": max(0, slot.incarnation - 1),
             "deaths": self._fleet.death_causes[slot.number],
@@ -211,14 +209,6 @@ class Questions:
             "p99_s": quantile(run_times, 0.99),
             "slots": ready,
         }
-
-
-def resident_bytes(pid: int) -> int | None:
-    """The machine's memory that a process holds; None: it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
 
 
 def quantile(histogram: list[int], share: float) -> float | None:
