@@ -1,6 +1,8 @@
 """What all protocols share: the client of the pool, who may ask, and what an error is in each of them."""
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
@@ -22,6 +24,7 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
     errors.PoolUnreachable: (503, grpc.StatusCode.UNAVAILABLE),
 }
 """In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
+ASK_S = 3.0  # Prometheus waits for 10 s
 
 
 class Refused(Exception):
@@ -41,8 +44,16 @@ class Door:
         self.client, self.settings = client, settings
         self.tokens = Tokens(settings.tokens) if settings.tokens else None
         self.held_bytes = 0  # of requests' bodies
+        self.history: deque[dict[str, float]] = deque(maxlen=120)  # by `page.sample`, of ten minutes
         self.count: Callable[[str, str, str, float], None] = lambda *_: None
         """Is told of each request: its protocol, its model or "", its outcome, and the seconds that it took."""
+
+    async def status(self) -> Any:
+        """As `Client.status`. Raises `PoolError`, and within ASK_S, whatever the pool does."""
+        try:
+            return await asyncio.wait_for(self.client.status(), ASK_S)
+        except TimeoutError:
+            raise errors.PoolUnreachable(f"the pool has not answered for {ASK_S:g} s") from None
 
     async def run(self, protocol: str, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """One job. Raises what `Client.run` raises. Cancelling it withdraws the job."""
