@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from pool.door import inference, serving
+from pool.door import inference, metrics, page, serving
 from pool.door.door import Door, Refused, status_of
 from pool.errors import PoolError
 
@@ -26,7 +26,7 @@ class App:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._hosts = Hosts(door)
-        routes = [*inference.routes(door), *serving.routes(door)]
+        routes = [*inference.routes(door), *serving.routes(door), *metrics.routes(door), *page.routes(door)]
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

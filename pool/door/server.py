@@ -13,6 +13,7 @@ import uvloop
 
 from pool import AsyncClient
 from pool.config.sections import Door as Settings
+from pool.door import page
 from pool.door.app import App
 from pool.door.door import Door
 from pool.door.http import Protocol
@@ -50,6 +51,7 @@ def run(settings: Settings, endpoint: str | None, parent: int | None) -> int:
 async def serve(settings: Settings, endpoint: str | None) -> None:
     async with AsyncClient(endpoint, reconnect_timeout=FOR_NEXT_POOL_S) as client:
         door = Door(client, settings)
+        sampling = asyncio.create_task(page.sample(door))
         config = uvicorn.Config(
             App(door),
             http=Protocol,
@@ -71,6 +73,7 @@ async def serve(settings: Settings, endpoint: str | None) -> None:
             host, port = listening.getsockname()[:2]
             log.info("listening at http%s://%s:%d", "s" if settings.certificate else "", host, port)
             await uvicorn.Server(config).serve([listening])
+        sampling.cancel()
 
 
 def tls(settings: Settings) -> ssl.SSLContext:

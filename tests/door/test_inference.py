@@ -161,7 +161,7 @@ def test_priorities_timeouts_and_parameters_of_others(running: tuple[RunningPool
             return int(model["waiting"] + model["running"])
 
     async def ask() -> None:
-        async with triton_aio.InferenceServerClient(door.url) as client:
+        async with triton_aio.InferenceServerClient(door.address) as client:
             jobs = []
             for count, priority in enumerate((9, 1000, 150, 0, 1), 1):  # the first one is in the only lane
                 jobs.append(asyncio.ensure_future(client.infer("gated", [ones(priority)], priority=priority)))
@@ -233,7 +233,7 @@ def test_several_inputs_and_outputs_each_in_its_own_way(tmp_path: Path) -> None:
     tf.saved_model.save(module, str(tmp_path / "add"), signatures)
     config = f'[pool]\ndevices = ["cpu"]\n[[model]]\nname = "add"\npath = "{tmp_path}/add"\n'
     with pool_in(tmp_path, config) as pool, start_door(pool) as door:
-        client = triton.InferenceServerClient(door.url)
+        client = triton.InferenceServerClient(door.address)
         b, a = tensor([1.0, 2.0], name="b"), tensor([10.0, 20.0], name="a", binary_data=False)
         outputs = [triton.InferRequestedOutput(name, name != "sum") for name in ("text", "sum", "a")]
         for inputs in ([b, a], [a, b], [b, tensor([10.0, 20.0], name="a")]):

@@ -60,7 +60,7 @@ RAW: dict[str, tuple[bytes, str | None, int, str]] = {
 @pytest.fixture(scope="module")
 def connection(running: RunningPool) -> Iterator[http.client.HTTPConnection]:
     """One for all tests: after a refusal it goes on."""
-    with start_door(running) as door, contextlib.closing(http.client.HTTPConnection(door.url, timeout=30)) as made:
+    with start_door(running) as door, contextlib.closing(http.client.HTTPConnection(door.address, timeout=30)) as made:
         yield made
 
 

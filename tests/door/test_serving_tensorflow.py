@@ -86,7 +86,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDoor]:
 
 def curl(door: RunningDoor, path: str, *options: str) -> tuple[int, Any]:
     command = ["curl", "--silent", "--show-error", "--max-time", "60", "--write-out", "\n%{http_code}", *options]
-    done = subprocess.run([*command, f"http://{door.url}{path}"], capture_output=True, check=True, timeout=90)
+    done = subprocess.run([*command, f"http://{door.address}{path}"], capture_output=True, check=True, timeout=90)
     body, _, status = done.stdout.rpartition(b"\n")
     return int(status), json.loads(body)
 

@@ -12,8 +12,12 @@ from support.pools import WAIT_S, RunningPool, until
 
 class RunningDoor(NamedTuple):
     process: "subprocess.Popen[bytes]"
-    url: str
+    address: str
     grpc: str
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
 
 
 def free_address() -> str:
@@ -24,15 +28,15 @@ def free_address() -> str:
 @contextmanager
 def start_door(pool: RunningPool, section: str = "") -> Iterator[RunningDoor]:
     """`section`: more lines of [door]. It listens when the block begins."""
-    url, grpc = free_address(), free_address()
-    config, log = pool.folder / f"door{url[-5:]}.toml", pool.folder / f"door{url[-5:]}.log"
-    config.write_text(f'[door]\nlisten = "{url}"\ngrpc = "{grpc}"\n{section}')
+    address, grpc = free_address(), free_address()
+    config, log = pool.folder / f"door{address[-5:]}.toml", pool.folder / f"door{address[-5:]}.log"
+    config.write_text(f'[door]\nlisten = "{address}"\ngrpc = "{grpc}"\n{section}')
     command = [sys.executable, "-m", "pool", "door", "--config", str(config), "--endpoint", pool.endpoint]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
         try:
             until(lambda: process.poll() is not None or "listening at" in log.read_text(), "the door listens")
             assert process.poll() is None, log.read_text()
-            yield RunningDoor(process, url, grpc)
+            yield RunningDoor(process, address, grpc)
         finally:
             process.kill()
             process.wait(WAIT_S)
