@@ -33,7 +33,8 @@ STATUS: dict[str, Any] = json.loads(
          "errors": {"ModelFailed": 2}, "recent_errors": {"ModelFailed": 1}, "rate": 5123.4, "p50_s": 0.0008,
          "p99_s": 1.5}],
     "queue": {"jobs": 16, "bytes": 3145728, "max_jobs": 10000, "max_bytes": 2147483648},
-    "clients": 1, "deaths": [{"slot": 1, "ago_s": 9, "why": "SIGKILL"}], "missing": {}, "changes": []
+    "clients": 1, "door": {"pid": 77, "addresses": ["http://127.0.0.1:8000"]}, "missing": {}, "changes": [],
+    "deaths": [{"slot": 1, "ago_s": 9, "why": "SIGKILL"}]
     }"""
 )
 MODEL: dict[str, Any] = json.loads(
@@ -103,8 +104,8 @@ def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
     shell("--help")
     names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
     assert " ".join(names) == (
-        "bench check doctor drain health help init load logs models placement reload restart start status stop submit "
-        "systemd undrain unload wait"
+        "bench check doctor door drain health help init load logs models placement reload restart start status stop "
+        "submit systemd token undrain unload wait"
     )
     for name in names:
         shell(name, "--help")

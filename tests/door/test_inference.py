@@ -59,7 +59,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningP
 
 @pytest.fixture(scope="module")
 def url(running: tuple[RunningPool, RunningDoor]) -> str:
-    return running[1].url
+    return running[1].address
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     for dtype in [*RIGHT, "complex64"]:
         models += f'[[model]]\nname = "{dtype}"\npath = "stub:echo?dtype={dtype}"\n'
     folder = tmp_path_factory.mktemp("pool")
-    with pool_in(folder, models) as pool, start_door(pool) as run, httpx.Client(base_url=f"http://{run.url}") as client:
+    with pool_in(folder, models) as pool, start_door(pool) as run, httpx.Client(base_url=run.url) as client:
         yield client
 
 
@@ -178,7 +178,7 @@ def test_a_model_tells_the_state_of_its_versions(door):
 
 def test_a_model_that_is_being_loaded_says_so(start_pool):
     config = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "slow"\npath = "stub:double?load=hang"\n'
-    with start_door(start_pool(config, wait=False)) as running, httpx.Client(base_url=f"http://{running.url}") as door:
+    with start_door(start_pool(config, wait=False)) as running, httpx.Client(base_url=running.url) as door:
         until(lambda: get(door, "/slow") == states(1, state="LOADING"), "the pool")
         answer = door.post("/v1/models/slow:predict", json={"instances": [1.0]})
         assert (answer.status_code, list(answer.json())) == (503, ["error"])

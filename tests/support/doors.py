@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from support.pools import WAIT_S, RunningPool, until
@@ -23,6 +23,13 @@ class RunningDoor(NamedTuple):
 def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def listens(address: str) -> bool:
+    host, port = address.split(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), 1.0):
+        return True
+    return False
 
 
 @contextmanager
