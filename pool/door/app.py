@@ -27,6 +27,7 @@ class App:
         self._door = door
         self._hosts = Hosts(door)
         routes = [*inference.routes(door), *serving.routes(door), *metrics.routes(door), *page.routes(door)]
+        self._infer = inference.Infer(door)
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,7 +36,12 @@ class App:
         scope["app"] = self  # Starlette raises its own refusals then
         try:
             self._admit(scope)
-            await self._router(scope, receive, send)
+            job = inference.JOB.fullmatch(scope["path"])  # looked at first, since nothing else is asked for so often
+            if job is not None and scope["method"] == "POST":
+                scope["path_params"] = job.groupdict()
+                await self._infer(scope, receive, send)
+            else:
+                await self._router(scope, receive, send)
             return
         except asyncio.CancelledError:  # the caller has hung up, and his job was withdrawn
             return

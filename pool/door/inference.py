@@ -32,6 +32,7 @@ HEAD_BYTES = b"inference-header-content-length"
 MOST_KNOWN, MOST_KNOWN_BYTES = 256, 4096  # JSON that clients send again and again
 SLOW_BYTES, SLOW_ELEMENTS = 100_000, 50_000  # more JSON, or elements one by one, would hold the loop up
 COPIED_BYTES = 64 << 10  # below that a copy costs less than one more message
+JOB = re.compile(r"/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
 ID = re.compile(rb'\{("id":"[ !#-\[\]-~]*",)(?=")')  # as tritonclient writes it
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"]
 NOT_BUILT = ("sharedmemory", "trace", "logging", "generate", "unload", "load")
@@ -69,7 +70,6 @@ def routes(door: Door) -> list[Route]:
 
     bases = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
     return [
-        *[Route(f"{base}/infer", Infer(door), methods=["POST"]) for base in bases],
         Route("/v2/health/live", health),
         Route("/v2/health/ready", health),
         Route("/v2", server),
@@ -82,7 +82,7 @@ def routes(door: Door) -> list[Route]:
 
 def place(scope: Scope) -> tuple[str, str | None]:
     """The model and the version that a path names: a number or a label; None is the newest."""
-    version = scope["path_params"].get("version", "-1")
+    version = scope["path_params"].get("version")
     return scope["path_params"]["model"], None if version == "-1" else version
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -22,6 +23,7 @@ from pool.errors import PoolError
 
 POOL_STATES = ("STARTING", "READY", "DEGRADED", "DRAINING")
 OUTCOMES = ("DeadlineExceeded", "InvalidInput", "ModelFailed", "OutOfMemory", "Overloaded", "Quarantined")
+MOST_CHILDREN = 1000
 CAUSES = ("KILLED", "SIGABRT", "SIGKILL", "SIGSEGV")
 REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -107,12 +109,16 @@ def routes(door: Door) -> list[Route]:
     durations = prometheus.Histogram(name, text, labels, buckets=REQUEST_S, registry=registry)
     known: set[str] = set()  # models; callers could invent any number of names
 
+    @lru_cache(MOST_CHILDREN)  # to look one up by its labels takes longer than to count
+    def children(*values: str) -> tuple[prometheus.Counter, prometheus.Histogram]:
+        return requests.labels(*values), durations.labels(*values[:2])
+
     def count(protocol: str, model: str, outcome: str, seconds: float) -> None:
         if outcome == "ok":
             known.add(model)
-        name = model if model in known else ""
-        requests.labels(protocol, name, outcome).inc()
-        durations.labels(protocol, name).observe(seconds)
+        counter, histogram = children(protocol, model if model in known else "", outcome)
+        counter.inc()
+        histogram.observe(seconds)
 
     door.count = count
 

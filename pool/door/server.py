@@ -60,6 +60,7 @@ async def serve(settings: Settings, endpoint: str | None) -> None:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=IDLE_S,

@@ -12,13 +12,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pool
 from benchmarks import models, ours
 from benchmarks.models import IMAGE, TINY
-from benchmarks.peer import Mosec
+from benchmarks.peer import Mosec, open_inference
+from support.doors import start_door
 from support.pools import RunningPool, pool_in
 
 CONFIG = "[pool]\ndevices = {devices}\n[restart]\nintensity = 100\n"
@@ -93,6 +95,15 @@ def side_by_side(options: Any) -> None:
         memory(options, running, one)
 
 
+def door(options: Any) -> None:
+    """`Inference` in the door's own process, beside mosec, both under wrk."""
+    with pool_of(options, 1) as running, start_door(running) as listening:
+        for model, connections, aim in ((TINY, 64, "≥ 0.7"), (IMAGE, 64, "≥ 1.5")):
+            arguments = (listening.url, model, connections, options.seconds, options.folder)
+            ways = {"door": (partial(open_inference, *arguments), aim)}
+            compare(options, f"HTTP: {model}, {connections} connections", "/s", ways, model, connections)
+
+
 def memory(options: Any, running: RunningPool, side: ProcessPoolExecutor) -> None:
     pids = {"pool": running.pid, "worker": running.workers()[0], "client": side.submit(os.getpid).result()}
     held = []
@@ -117,13 +128,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="after one that warms up (default: 5)")
     parser.add_argument("--jobs", type=int, default=100_000, help="for the memory (default: 100000)")
     parser.add_argument("--mosec", default=sys.executable, metavar="PYTHON", help="a Python that has mosec")
+    parser.add_argument("--door", action="store_true", help="measure the door alone")
     options = parser.parse_args()
     print(f"the pool of {Path(pool.__file__).parent}; {options.rounds} rounds of {options.seconds:g} s, median (range)")
     with tempfile.TemporaryDirectory() as folder:
         options.folder = Path(folder)
         process(models.save, options.folder).submit(int).result()
-        side_by_side(options)
-        death(options)
+        if not options.door:
+            side_by_side(options)
+            death(options)
+        door(options)
 
 
 if __name__ == "__main__":
