@@ -24,7 +24,7 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
     errors.PoolUnreachable: (503, grpc.StatusCode.UNAVAILABLE),
 }
 """In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
-ASK_S = 3.0  # Prometheus waits for 10 s
+ASK_S = 3.0  # load balancers and Prometheus wait longer
 
 
 class Refused(Exception):
@@ -54,6 +54,13 @@ class Door:
             return await asyncio.wait_for(self.client.status(), ASK_S)
         except TimeoutError:
             raise errors.PoolUnreachable(f"the pool has not answered for {ASK_S:g} s") from None
+
+    async def is_ready(self) -> bool:
+        """Whether each model is served. False within ASK_S, whatever the pool does."""
+        try:
+            return bool(await asyncio.wait_for(self.client.is_ready(), ASK_S))
+        except (errors.PoolError, TimeoutError):
+            return False
 
     async def run(self, protocol: str, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """One job. Raises what `Client.run` raises. Cancelling it withdraws the job."""
