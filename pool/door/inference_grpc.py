@@ -1,7 +1,5 @@
 """The Open Inference Protocol over gRPC, with Triton's additions, and gRPC's health service."""
 
-import asyncio
-import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,38 +10,27 @@ from pool.client.inputs import converted
 from pool.door import inference
 from pool.door.datatypes import DATATYPE_OF, options_of, packed_strings, tensor_info, unpacked
 from pool.door.door import Door, Refused
-from pool.door.inference import aside
+from pool.door.inference import SLOW_BYTES, SLOW_ELEMENTS, aside, number_of
 from pool.door.protos import message
-from pool.door.rpc import received, refusal, within
+from pool.door.rpc import refusal, within
 from pool.errors import InvalidInput, PoolError
 from pool.wire import RELEASE
-from pool.wire.signatures import TensorInfo
 from pool.wire.tensors import DTYPE_NAMES, Array
 
 REQUEST, RESPONSE = message("inference.ModelInferRequest"), message("inference.ModelInferResponse")
 STREAMED = message("inference.ModelStreamInferResponse")
 LISTS = message("inference.InferTensorContents").DESCRIPTOR.fields_by_name
-IN_FLIGHT = 64  # of one stream
-NO_EXTENSIONS = ("shared_memory_region", "classification")
-
-
-class Health:
-    NAME = "grpc.health.v1.Health"
-
-    def __init__(self, door: Door) -> None:
-        self._door = door
-
-    async def check(self, request: Any, _: Any) -> Any:
-        if request.service:
-            raise Refused(404, 'ask for the service "": all are ready together')
-        return {"status": "SERVING" if await self._door.is_ready() else "NOT_SERVING"}
+NEWEST = {"": None, "-1": None}
 
 
 class Inference:
-    NAME = "inference.GRPCInferenceService"
+    SERVICES = ("inference.GRPCInferenceService", "grpc.health.v1.Health")
 
     def __init__(self, door: Door) -> None:
         self._door, self._client = door, door.client
+
+    async def check(self, *_: Any) -> Any:
+        return {"status": "SERVING" if await self._door.is_ready() else "NOT_SERVING"}
 
     async def server_live(self, *_: Any) -> Any:
         return {"live": True}
@@ -75,112 +62,70 @@ class Inference:
         return {"models": [each for each in models if each["state"] == "READY" or not request.ready]}
 
     async def _record(self, request: Any) -> dict[str, Any]:
-        return await self._door.record(request.name, version_of(request.version))
+        return await self._door.record(request.name, NEWEST.get(request.version, request.version))
 
     async def model_infer(self, request: Any, context: Any) -> Any:
+        for each in (*request.inputs, *request.outputs):
+            if each.parameters:  # such as shared_memory_region, or classification
+                raise Refused(501, f"{each.name!r:.80}: this door has no {', '.join(each.parameters):.200}")
         raws = [*request.raw_input_contents]
         is_listed = not raws or any(each.datatype == "BYTES" for each in request.inputs)
-        inputs = await aside(is_listed and request.ByteSize() > inference.SLOW_BYTES, inputs_of, request, raws)
-        parameters = plain(request.parameters)
+        inputs = await aside(is_listed and request.ByteSize() > SLOW_BYTES, inputs_of, request, raws)
+        chosen = {name: (value, value.WhichOneof("parameter_choice")) for name, value in request.parameters.items()}
+        parameters = {name: getattr(value, field or "bool_param") for name, (value, field) in chosen.items()}
         parameters.pop("triton_enable_empty_final_response", None)  # each answer is a final one
         options = options_of(parameters)
-        outputs = [named("output", each) for each in request.outputs]
-        options |= {"outputs": outputs or None, "version": version_of(request.model_version)}
+        options["outputs"] = [each.name for each in request.outputs] or None
+        options["version"] = NEWEST.get(request.model_version, request.model_version)
         options["timeout"] = within(context, options["timeout"])
         result = await self._door.run("inference", request.model_name, inputs, **options)
         strings = sum(array.size for array in result.values() if array.dtype.hasobject)
-        return await aside(strings > inference.SLOW_ELEMENTS, answered, request, outputs, result)
+        return await aside(strings > SLOW_ELEMENTS, answered, request, result)
 
-    async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        """Answers in the order of the requests, of which some are under way at a time."""
-        running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
-        free = asyncio.Semaphore(IN_FLIGHT)
-
-        async def read() -> None:
+    async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """One after the other. An error is an answer of its own, and the stream goes on."""
+        async for data in requests:
+            answer, text = RESPONSE(), ""
             try:
-                async for data in requests:
-                    running.put_nowait(asyncio.create_task(self._streamed(data, context)))
-                    await free.acquire()
-            finally:
-                running.put_nowait(None)
-
-        reader = asyncio.create_task(read())
-        try:
-            while (task := await running.get()) is not None:
-                yield await task
-                free.release()
-        finally:
-            reader.cancel()
-            while not running.empty():
-                if (task := running.get_nowait()) is not None:
-                    task.cancel()
-
-    async def _streamed(self, data: bytes, context: Any) -> Any:
-        """An error is an answer of its own, and the stream goes on."""
-        answer = RESPONSE()
-        try:
-            with received(self._door, REQUEST, data) as request:
+                request = REQUEST.FromString(data)
                 answer.id = request.id
                 answer = await self.model_infer(request, context)
-        except Exception as error:
-            return STREAMED(error_message=refusal(error)[1], infer_response=answer)
-        answer.parameters["triton_final_response"].bool_param = True
-        return STREAMED(infer_response=answer)
-
-
-def version_of(text: str) -> str | None:
-    return None if text in ("", "-1") else text
-
-
-def plain(parameters: Any) -> dict[str, Any]:
-    fields = {name: value.WhichOneof("parameter_choice") for name, value in parameters.items()}
-    return {name: getattr(parameters[name], field) for name, field in fields.items() if field}
-
-
-def named(kind: str, tensor: Any) -> str:
-    for extension in NO_EXTENSIONS:
-        if extension in tensor.parameters:
-            raise Refused(501, f"{kind} {tensor.name!r:.80}: this door has no {extension}")
-    return str(tensor.name)
+                answer.parameters["triton_final_response"].bool_param = True
+            except Exception as error:
+                text = refusal(error)[1]
+            await context.write(STREAMED(error_message=text, infer_response=answer))
 
 
 def inputs_of(request: Any, raws: list[bytes]) -> dict[str, Array]:
-    """Raises `InvalidInput` and `Refused`."""
+    """Raises `InvalidInput`."""
     if raws and len(raws) != len(request.inputs):
         raise InvalidInput(f"{len(request.inputs)} inputs have {len(raws)} raw_input_contents; give one for each")
     arrays: dict[str, Array] = {}
     for number, each in enumerate(request.inputs):
-        what = f"input {named('input', each)!r:.80}"
+        what = f"input {each.name!r:.80}"
         info = tensor_info(what, each.datatype, [*each.shape])
         if each.name in arrays or (raws and each.HasField("contents")):
             raise InvalidInput(f"{what} is there twice, or has contents beside raw_input_contents; give one of them")
         if raws:
             arrays[each.name] = unpacked(what, info, raws[number], 0, len(raws[number]))
-        else:
-            arrays[each.name] = listed(each.name, info, each.datatype.lower(), each.contents)
+            continue
+        # All integers of up to 32 bits are in one of two lists. Half floats have none.
+        fields = [f"{each.datatype.rstrip(digits).lower()}_contents" for digits in ("", "12368")]
+        values = next(([*getattr(each.contents, field)] for field in fields if field in LISTS), [])
+        array = converted(each.name, np.array(values, object if info.dtype == "string" else None), info)
+        try:
+            arrays[each.name] = array.reshape(each.shape)
+        except ValueError:
+            raise InvalidInput(f"{what}: expected {info}, got {len(values)} elements in its contents") from None
     return arrays
 
 
-def listed(name: str, info: TensorInfo, datatype: str, contents: Any) -> Array:
-    field, shape = f"{datatype}_contents", info.shape or ()
-    if field not in LISTS:
-        field = f"{datatype.rstrip('12368')}_contents"
-    if field not in LISTS:
-        raise InvalidInput(f"input {name!r:.80}: {info.dtype} comes in raw_input_contents alone")
-    values = [*getattr(contents, field)]
-    if len(values) != math.prod(shape):
-        raise InvalidInput(f"input {name!r:.80}: expected {info}, got {len(values)} {field}")
-    return converted(name, np.array(values, object if info.dtype == "string" else None), info).reshape(shape)
-
-
-def answered(request: Any, outputs: list[str], result: Result) -> Any:
+def answered(request: Any, result: Result) -> Any:
     """Raises `InvalidInput` for what the protocol cannot say."""
-    version = inference.number_of(result.version)
-    answer = RESPONSE(model_name=request.model_name, model_version=version, id=request.id)
-    for name in outputs or result:
+    answer = RESPONSE(model_name=request.model_name, model_version=number_of(result.version), id=request.id)
+    for name in [each.name for each in request.outputs] or result:
         array = result[name]
-        datatype = DATATYPE_OF.get(DTYPE_NAMES[array.dtype])
-        if datatype is None:
+        if (datatype := DATATYPE_OF.get(DTYPE_NAMES[array.dtype])) is None:
             raise InvalidInput(f"output {name!r:.80} is {array.dtype}, which the protocol does not have; leave it out")
         answer.outputs.add(name=name, datatype=datatype, shape=array.shape)
         answer.raw_output_contents.append(packed_strings(array) if array.dtype.hasobject else array.tobytes())

@@ -7,22 +7,18 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import grpc
 import uvicorn
 import uvloop
 
 from pool import AsyncClient
 from pool.config.sections import Door as Settings
-from pool.door import page
+from pool.door import page, rpc
 from pool.door.app import App
 from pool.door.door import Door
 from pool.door.http import Protocol
-from pool.door.inference_grpc import Health, Inference
-from pool.door.rpc import server
-from pool.door.serving_grpc import Models, Predictions
+from pool.door.inference_grpc import Inference
+from pool.door.serving_grpc import Serving
 from pool.errors import InvalidConfig
 
 PR_SET_PDEATHSIG = 1
@@ -55,62 +51,43 @@ def run(settings: Settings, endpoint: str | None, parent: int | None) -> int:
 
 
 async def serve(settings: Settings, endpoint: str | None) -> None:
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncClient(endpoint, reconnect_timeout=FOR_NEXT_POOL_S) as client:
-        door = Door(client, settings)
-        sampling = asyncio.create_task(page.sample(door))
-        servers = []
-        if settings.grpc is not None:
-            if settings.certificate is not None:
-                tls(settings)  # gRPC says nothing of files that are none
-            services = (Inference(door), Predictions(door), Models(door), Health(door))
-            servers.append(serve_grpc(server(door, *services), stopping))
+        door, servers, stopping = Door(client, settings), [], asyncio.Event()
+        config = uvicorn.Config(
+            App(door),
+            http=Protocol,
+            loop="none",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=DRAIN_S,
+        )
+        if settings.certificate is not None:
+            config.load()
+            config.ssl = tls(settings)
+        http = uvicorn.Server(config)
+
+        def stop() -> None:
+            stopping.set()
+            http.should_exit = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn takes them for itself, and raises them again
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         if settings.listen is not None:
-            servers.append(serve_http(door, bound(settings.listen), stopping))
+            listening = bound(settings.listen)
+            host, port = listening.getsockname()[:2]
+            log.info("listening at http%s://%s:%d", "s" if settings.certificate else "", host, port)
+            servers.append(http.serve([listening]))
+        if settings.grpc is not None:
+            servers.append(rpc.serve(door, [Inference(door), Serving(door)], stopping))
+        sampling = asyncio.create_task(page.sample(door))
         await asyncio.gather(*servers)
         sampling.cancel()
-
-
-async def serve_grpc(rpc: grpc.aio.Server, stopping: asyncio.Event) -> None:
-    await rpc.start()
-    await stopping.wait()
-    await rpc.stop(DRAIN_S)
-
-
-class HttpServer(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Not here: all servers of the process end together."""
-        yield
-
-
-async def serve_http(door: Door, listening: socket.socket, stopping: asyncio.Event) -> None:
-    config = uvicorn.Config(
-        App(door),
-        http=Protocol,
-        loop="none",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=DRAIN_S,
-    )
-    if door.settings.certificate is not None:
-        config.load()
-        config.ssl = tls(door.settings)
-    http = HttpServer(config)
-    host, port = listening.getsockname()[:2]
-    log.info("listening at http%s://%s:%d", "s" if door.settings.certificate else "", host, port)
-    serving = asyncio.create_task(http.serve([listening]))
-    await stopping.wait()
-    http.should_exit = True
-    await serving
 
 
 def tls(settings: Settings) -> ssl.SSLContext:
