@@ -37,11 +37,13 @@ class App:
         try:
             self._admit(scope)
             job = inference.JOB.fullmatch(scope["path"])  # looked at first, since nothing else is asked for so often
-            if job is not None and scope["method"] == "POST":
+            if job is None:
+                await self._router(scope, receive, send)
+            elif scope["method"] != "POST":
+                raise Refused(405, "a job is sent by POST", allow="POST")
+            else:
                 scope["path_params"] = job.groupdict()
                 await self._infer(scope, receive, send)
-            else:
-                await self._router(scope, receive, send)
             return
         except asyncio.CancelledError:  # the caller has hung up, and his job was withdrawn
             return
