@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:  # the client alone is installed
-        click.echo(f"pool: {error}; pip install 'tf-worker-pool[worker]'", err=True)
+        click.echo(f"pool: {error}; pip install 'tf-worker-pool[worker,door]'", err=True)
         sys.exit(1)
     except (PoolError, OSError) as error:
         # The text may quote what a worker has printed, but a terminal must not obey it.
