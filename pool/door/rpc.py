@@ -41,7 +41,7 @@ async def serve(door: Door, objects: Iterable[Any], stopping: asyncio.Event) -> 
     except (OSError, RuntimeError):
         raise InvalidConfig(f"door.grpc: {settings.grpc} is taken, or not of this machine; set another one") from None
     await server.start()
-    log.info("door: grpc%s://%s", "s" if settings.certificate else "", settings.grpc)
+    log.info("listening at grpc%s://%s", "s" if settings.certificate else "", settings.grpc)
     await stopping.wait()
     await server.stop(DRAIN_S)
 
