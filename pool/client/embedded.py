@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from pool.client.client import READY_S, Client
@@ -20,13 +21,19 @@ class EmbeddedPool(Client):
     """A `Client` of a pool of its own, which ends with the block, and with this process, however it ends.
 
     `with start("config.toml") as pool: …` waits until all of its models are served. `config`: None is the demo model.
-    Raises `InvalidConfig`, and `PoolUnreachable` with the pool's last words.
+    `environ`: of the pool and its workers. Raises `InvalidConfig`, and `PoolUnreachable` with the pool's last words.
     """
 
-    def __init__(self, config: str | os.PathLike[str] | None = None, *, timeout: float = READY_S) -> None:
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = READY_S,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pool-")
         self._log = Path(self._folder.name, "log")
-        endpoint = f"ipc://{self._folder.name}/pool.sock"
+        self.endpoint = f"ipc://{self._folder.name}/pool.sock"
         self._tie, theirs = socket.socketpair()  # the pool stops at its end of file
         command = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
         if config is not None:
@@ -34,7 +41,7 @@ class EmbeddedPool(Client):
         with theirs, self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
-                env={**os.environ, "POOL_ENDPOINT": endpoint},
+                env={**environ, "POOL_ENDPOINT": self.endpoint},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -42,15 +49,15 @@ class EmbeddedPool(Client):
                 start_new_session=True,  # Ctrl-C is for the caller
             )
         try:
-            self._wait(endpoint, time.monotonic() + timeout)
+            self._wait(time.monotonic() + timeout)
         except BaseException:
             self._end()
             raise
 
-    def _wait(self, endpoint: str, until: float) -> None:
+    def _wait(self, until: float) -> None:
         while True:
             try:
-                super().__init__(endpoint, reconnect_timeout=0.0)
+                super().__init__(self.endpoint, reconnect_timeout=0.0)
                 break
             except PoolUnreachable as error:
                 if self._process.poll() is not None:

@@ -30,7 +30,8 @@ def run(config: Config, source: Path | None, embedded: int | None = None) -> int
     `embedded`: a descriptor whose end of file stops the pool. Raises `InvalidConfig`, and `PoolError` where another
     pool holds the endpoint.
     """
-    endpoint = config.pool.endpoint or own(os.environ, os.getuid())
+    # Whoever embeds a pool has named its endpoint in the environment, and looks for it there.
+    endpoint = (config.pool.endpoint if embedded is None else None) or own(os.environ, os.getuid())
     path = ipc_path(endpoint)
     raise_descriptors()
     state, monitor = state_folder(config), Monitor()

@@ -28,6 +28,12 @@ def test_it_lives_as_long_as_the_block(config: Path) -> None:
     assert are_gone(pid)
 
 
+def test_it_is_found_where_the_configuration_names_an_endpoint(config: Path) -> None:
+    config.write_text(STUB.replace("[pool]", f'[pool]\nendpoint = "ipc://{config.parent}/pool.sock"', 1))
+    with pool.start(config, timeout=20.0) as embedded:
+        assert embedded.status()["pool"]["endpoint"] == embedded.endpoint
+
+
 def test_its_last_words_are_the_error_s(config: Path) -> None:
     config.write_text("[pool]\ncolour = 3\n")
     with pytest.raises((errors.InvalidConfig, errors.PoolUnreachable), match="colour"):
