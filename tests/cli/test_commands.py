@@ -123,7 +123,7 @@ def test_the_command_imports_nothing_heavy() -> None:
         (PoolUnreachable("no pool at ipc:///x"), 1, "pool: no pool at ipc:///x\n"),
         (InvalidConfig("c.toml:1: a\nc.toml:2: b\x1b"), 2, "pool: c.toml:1: a\nc.toml:2: b\\x1b\n"),
         (KeyboardInterrupt(), 130, "\n"),
-        (ModuleNotFoundError("No module 'x'"), 1, "pool: No module 'x'; pip install 'tf-worker-pool[worker]'\n"),
+        (ModuleNotFoundError("No module 'x'"), 1, "pool: No module 'x'; pip install 'tf-worker-pool[worker,door]'\n"),
     ],
 )
 def test_a_failure_is_a_line(shell: Shell, client: Any, error: BaseException, status: int, told: str) -> None:

@@ -128,4 +128,6 @@ def concrete(name):
         return traced(function, *specs)
     made = ARCHITECTURES[name]()
     specs = [tf.TensorSpec(each.shape, each.dtype, each.name) for each in made.inputs]
-    return traced(lambda *inputs: made([*inputs] if len(inputs) > 1 else inputs[0], training=False), *specs)
+    found = traced(lambda *inputs: made([*inputs] if len(inputs) > 1 else inputs[0], training=False), *specs)
+    found.graph.made = made  # the function refers to its variables weakly
+    return found
