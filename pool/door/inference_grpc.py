@@ -21,6 +21,7 @@ REQUEST, RESPONSE = message("inference.ModelInferRequest"), message("inference.M
 STREAMED = message("inference.ModelStreamInferResponse")
 LISTS = message("inference.InferTensorContents").DESCRIPTOR.fields_by_name
 NEWEST = {"": None, "-1": None}
+MADE_AS = {"string": object, "uint64": np.uint64}  # where numpy would choose otherwise
 
 
 class Inference:
@@ -112,7 +113,7 @@ def inputs_of(request: Any, raws: list[bytes]) -> dict[str, Array]:
         # All integers of up to 32 bits are in one of two lists. Half floats have none.
         fields = [f"{each.datatype.rstrip(digits).lower()}_contents" for digits in ("", "12368")]
         values = next(([*getattr(each.contents, field)] for field in fields if field in LISTS), [])
-        array = converted(each.name, np.array(values, object if info.dtype == "string" else None), info)
+        array = converted(each.name, np.array(values, MADE_AS.get(info.dtype)), info)
         try:
             arrays[each.name] = array.reshape(each.shape)
         except ValueError:

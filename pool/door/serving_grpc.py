@@ -13,6 +13,7 @@ from pool.door.datatypes import unpacked
 from pool.door.door import Door
 from pool.door.examples import classified, outputs_of, regressed
 from pool.door.inference import SLOW_BYTES, aside, number_of, signature_of
+from pool.door.inference_grpc import MADE_AS
 from pool.door.protos import POOL, message
 from pool.door.rpc import within
 from pool.door.serving import DATA_TYPES, metadata, states
@@ -146,7 +147,7 @@ def listed(name: str, tensor: Any, dtype: str) -> Array:
     field = LISTS[dtype]
     if field in PACKED.DESCRIPTOR.fields_by_name:
         return np.frombuffer(getattr(PACKED.FromString(tensor.SerializeToString()), field), DTYPES[dtype])
-    array = np.array([*getattr(tensor, field)], object if dtype == "string" else None)
+    array = np.array([*getattr(tensor, field)], MADE_AS.get(dtype))
     if field == "half_val":  # the bits of each
         return converted(name, array, TensorInfo("uint16", None)).view(DTYPES[dtype])
     return converted(name, array, TensorInfo(dtype, None))

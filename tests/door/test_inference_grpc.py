@@ -1,0 +1,271 @@
+"""The Open Inference Protocol over gRPC as `tritonclient` speaks it, which is not changed for it."""
+
+import asyncio
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+from pool import Client
+from pool.door.datatypes import DATATYPES
+from pool.door.protos import message
+from pool.door.tokens import new
+from support.doors import free_address, listens, start_door
+from support.pools import WAIT_S, pool_in, until
+
+Code = grpc.StatusCode
+VALUES = {
+    "BOOL": [True, False, True],
+    "BYTES": [b"", b"snow \xe2\x98\x83", b"a" * 300],
+    **{f"INT{bits}": [-(1 << bits - 1), 0, (1 << bits - 1) - 1] for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": [0, 1, (1 << bits) - 1] for bits in (8, 16, 32, 64)},
+    **{datatype: [-1.5, float("inf"), 0.25] for datatype in ("FP16", "BF16", "FP32", "FP64")},
+}
+LISTS = {"BOOL": "bool", "INT64": "int64", "UINT64": "uint64", "FP32": "fp32", "FP64": "fp64", "BYTES": "bytes"}
+LISTS |= {f"{sign}INT{bits}": f"{sign.lower()}int" for sign in ("", "U") for bits in (8, 16, 32)}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    for version in (1, 2):
+        (folder / "numbered" / str(version)).mkdir(parents=True)
+        (folder / "numbered" / str(version) / "model.stub").write_text(f"double?times={version}")
+    models = {name: f"stub:echo?dtype={dtype}" for name, dtype in DATATYPES.items()}
+    models |= {"double": "stub:double", "count": "stub:count", "numbered": f"stub:{folder}/numbered"}
+    models["gated"] = f"stub:double?gate={folder}/gate&log={folder}/runs"
+    tables = "".join(
+        f'[[model]]\nname = "{name}"\npath = "{path}"\nversions = "all"\n' for name, path in models.items()
+    )
+    with pool_in(folder, f'[pool]\ndevices = ["cpu"]\nlanes = 1\n{tables}') as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(pool):
+    with start_door(pool) as running:
+        until(lambda: listens(running.grpc), "gRPC")
+        yield running.grpc
+
+
+@pytest.fixture
+def client(address):
+    with triton.InferenceServerClient(address) as made:
+        yield made
+
+
+@pytest.fixture
+def stub(address):
+    with grpc.insecure_channel(address) as channel:
+        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+def given(array, datatype="FP32"):
+    made = triton.InferInput("x", array.shape, datatype)
+    made.set_data_from_numpy(array)
+    return [made]
+
+
+def rows(*values):
+    return given(np.array(values, np.float32)[:, None])
+
+
+def refused(code, text, call):
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    assert error.value.code() is code, error.value.details()
+    assert text in error.value.details()
+
+
+def test_what_is_said_of_the_server_and_its_models(client):
+    assert [client.is_server_live(), client.is_server_ready()] == [True, True]
+    places = {("double", ""): True, ("numbered", "1"): True, ("numbered", "3"): False, ("x", ""): False}
+    assert {place: client.is_model_ready(*place) for place in places} == places
+    told = client.get_model_metadata("numbered", "1", as_json=True)
+    assert told["versions"] == ["1", "2"]
+    assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": ["-1", "1"]}]
+    config = client.get_model_config("double").config
+    assert (config.name, config.input[0].data_type, [*config.input[0].dims]) == ("double", 11, [1])
+    ready = {(each.name, each.version) for each in client.get_model_repository_index().models if each.state == "READY"}
+    assert {("double", "1"), ("numbered", "1"), ("numbered", "2")} < ready
+    client.infer("double", rows(1))
+    assert client.get_inference_statistics("double").model_stats[0].inference_stats.success.count > 0
+    with pytest.raises(InferenceServerException, match=r"NOT_FOUND.* did you mean 'double'\?"):
+        client.get_model_metadata("doubles")
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_every_datatype_comes_back_as_it_went(datatype, client, stub):
+    dtype = object if datatype == "BYTES" else np.float32 if datatype == "BF16" else DATATYPES[datatype]
+    for array in (np.array(VALUES[datatype], dtype), np.empty((0, 2), dtype), np.array(VALUES[datatype][2], dtype)):
+        result = client.infer(datatype, given(array, datatype), request_id="7")
+        assert (result.get_response().id, result.get_response().outputs[0].datatype) == ("7", datatype)
+        np.testing.assert_array_equal(result.as_numpy("y"), array)
+    tensor = {"name": "x", "datatype": datatype, "shape": [3]}
+    if datatype in LISTS:
+        listed = {**tensor, "contents": {f"{LISTS[datatype]}_contents": VALUES[datatype]}}
+        answer = stub.ModelInfer(service_pb2.ModelInferRequest(model_name=datatype, inputs=[listed]))
+        np.testing.assert_array_equal(triton.InferResult(answer).as_numpy("y"), np.array(VALUES[datatype], dtype))
+    short = service_pb2.ModelInferRequest(model_name=datatype, inputs=[tensor])
+    refused(Code.INVALID_ARGUMENT, "got 0 elements", lambda: stub.ModelInfer(short))
+
+
+def test_versions_and_large_tensors(client):
+    for version, answered, factor in (("", "2", 2), ("-1", "2", 2), ("1", "1", 1)):
+        result = client.infer("numbered", rows(3), model_version=version)
+        assert (result.as_numpy("y").item(), result.get_response().model_version) == (3 * factor, answered)
+    assert client.infer("double", rows(3), model_version="1").as_numpy("y").item() == 6
+    large = np.arange(3_000_000, dtype=np.float32)[:, None]  # gRPC takes 4 MiB by default
+    np.testing.assert_array_equal(client.infer("double", given(large)).as_numpy("y"), large * 2)
+    texts = np.array([b"%d" % number for number in range(60_000)], object)
+    assert (client.infer("BYTES", given(texts, "BYTES")).as_numpy("y") == texts).all()
+
+
+FILES = {"certificate": "cert.pem", "certificate_key": "key.pem", "tokens": "tokens"}
+X = {"name": "x", "datatype": "FP32", "shape": [1, 1]}
+RAW = {"inputs": [X], "raw_input_contents": [b"\0\0\x80\x3f"]}
+ONE = {"classification": {"int64_param": 1}}
+REFUSED = [
+    ({**RAW, "model_name": "nobody"}, Code.NOT_FOUND, "no model 'nobody'"),
+    ({**RAW, "model_version": "9"}, Code.NOT_FOUND, "double@9"),
+    ({**RAW, "inputs": [{**X, "shape": [-1, 1]}]}, Code.INVALID_ARGUMENT, "lengths from 0"),
+    ({"inputs": [{**X, "shape": [0, 1 << 45, 1 << 45]}]}, Code.INVALID_ARGUMENT, "0 elements"),
+    ({**RAW, "inputs": [X, X]}, Code.INVALID_ARGUMENT, "2 inputs have 1 raw_input_contents"),
+    ({"inputs": [X, X], "raw_input_contents": [b"1234"] * 2}, Code.INVALID_ARGUMENT, "is there twice"),
+    ({**RAW, "inputs": [{**X, "contents": {"fp32_contents": [1]}}]}, Code.INVALID_ARGUMENT, "give one of them"),
+    ({"inputs": [{**X, "datatype": "INT8", "contents": {"int_contents": [300]}}]}, Code.INVALID_ARGUMENT, "int8"),
+    ({**RAW, "parameters": {"sequence_id": {"uint64_param": 5}}}, Code.INVALID_ARGUMENT, "no sequences"),
+    ({**RAW, "parameters": {"signature": {"string_param": "other"}}}, Code.INVALID_ARGUMENT, "no signature 'other'"),
+    ({**RAW, "raw_input_contents": [b"\0\0\x80\xbf"]}, Code.INTERNAL, "a row that the model does not bear"),
+    ({**RAW, "outputs": [{"name": "y", "parameters": ONE}]}, Code.UNIMPLEMENTED, "this door has no classification"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "text"), REFUSED)
+def test_what_is_wrong_is_refused_with_a_code_and_a_line(fields, code, text, stub):
+    refused(code, text, lambda: stub.ModelInfer(service_pb2.ModelInferRequest(**{"model_name": "double", **fields})))
+
+
+def test_junk_costs_itself_alone(address, client):
+    with grpc.insecure_channel(address) as channel:
+        for method in ("ModelInfer", "ModelMetadata"):
+            call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
+            refused(Code.INVALID_ARGUMENT, "no such message", lambda call=call: call(b"\xff" * 100))
+        refused(Code.UNIMPLEMENTED, "", lambda: channel.unary_unary("/inference.GRPCInferenceService/LogSettings")(b""))
+    host, port = address.split(":")
+    for junk in (b"\0" * 70_000, b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 9000):
+        with socket.create_connection((host, int(port)), 10) as raw:
+            raw.sendall(junk)
+    assert client.infer("double", rows(1)).as_numpy("y").item() == 2
+
+
+def runs(pool):
+    with Client(pool.endpoint) as made:
+        return made.status()["queue"]["jobs"]
+
+
+def test_deadlines_timeouts_and_cancelled_calls_withdraw_their_jobs(pool, stub):
+    wanted = service_pb2.ModelInferRequest(model_name="gated", **RAW)
+    blocking = stub.ModelInfer.future(wanted)
+    until(lambda: runs(pool) == 1, "a running job")
+    began = time.monotonic()
+    refused(Code.DEADLINE_EXCEEDED, "", lambda: stub.ModelInfer(wanted, timeout=0.3))
+    short = service_pb2.ModelInferRequest(model_name="gated", parameters={"timeout": {"int64_param": 300_000}}, **RAW)
+    refused(Code.DEADLINE_EXCEEDED, "", lambda: stub.ModelInfer(short, timeout=60))
+    assert time.monotonic() - began < 10
+    cancelled = stub.ModelInfer.future(wanted)
+    until(lambda: runs(pool) == 2, "a waiting job")
+    cancelled.cancel()
+    until(lambda: runs(pool) == 1, "its withdrawal")
+    (pool.folder / "gate").touch()
+    assert len(blocking.result(WAIT_S).raw_output_contents) == 1
+    until(lambda: runs(pool) == 0, "the end")
+    assert len((pool.folder / "runs").read_text().splitlines()) == 1
+
+
+def test_a_stream_answers_in_order_and_outlives_errors(client):
+    answers = queue.Queue()
+    client.start_stream(lambda result, error: answers.put(error or result))
+    for number in range(20):
+        client.async_stream_infer("double" if number % 5 else "nobody", rows(number), enable_empty_final_response=True)
+    found = [answers.get(timeout=WAIT_S) for _ in range(20)]
+    client.stop_stream()
+    assert all("no model 'nobody'" in str(answer) for answer in found[::5])
+    right = [answer for number, answer in enumerate(found) if number % 5]
+    assert [answer.as_numpy("y").item() for answer in right] == [2 * number for number in range(20) if number % 5]
+    assert right[0].get_response().parameters["triton_final_response"].bool_param
+
+
+def test_the_asyncio_client_runs_many_and_a_stream_keeps_the_order_of_a_stateful_model(address):
+    async def requests():
+        for _ in range(10):
+            yield {"model_name": "count", "inputs": rows(0)}
+
+    async def main():
+        async with triton_aio.InferenceServerClient(address) as client:
+            found = await asyncio.gather(*(client.infer("double", rows(number)) for number in range(200)))
+            assert [each.as_numpy("y").item() for each in found] == [2 * number for number in range(200)]
+            counted = [result.as_numpy("y").item() async for result, _ in client.stream_infer(requests())]
+            assert counted == [*range(counted[0], counted[0] + 10)]
+
+    asyncio.run(main())
+
+
+def test_tls_tokens_and_the_limit_of_a_message(pool, tmp_path):
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(made, check=True, capture_output=True, cwd=tmp_path)
+    section = "".join(f'{key} = "{tmp_path}/{name}"\n' for key, name in FILES.items())
+    token = new(tmp_path / "tokens", "me")
+    with start_door(pool, f'{section}max_body = "1MiB"\n') as door:
+        until(lambda: listens(door.grpc), "gRPC")
+        address, root = door.grpc.replace("127.0.0.1", "localhost"), str(tmp_path / "cert.pem")
+        with triton.InferenceServerClient(address, ssl=True, root_certificates=root) as client:
+            for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
+                with pytest.raises(InferenceServerException, match=r"UNAUTHENTICATED.*Bearer TOKEN"):
+                    client.infer("double", rows(1), headers=headers)
+            shown = {"authorization": f"Bearer {token}"}
+            assert client.infer("double", rows(1), headers=shown).as_numpy("y").item() == 2
+            with pytest.raises(InferenceServerException, match="RESOURCE_EXHAUSTED"):
+                client.infer("double", given(np.zeros((1 << 18, 1), np.float32)), headers=shown)
+        credentials = grpc.ssl_channel_credentials((tmp_path / "cert.pem").read_bytes())
+        with grpc.secure_channel(address, credentials) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert message("grpc.health.v1.HealthCheckResponse").FromString(check(b"")).status == 1
+            stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+            refused(Code.UNAUTHENTICATED, "Bearer", lambda: next(stream(iter([b""]))))
+
+
+def test_grpc_alone_at_one_address_until_the_pool_and_then_the_door_end(start_pool, tmp_path):
+    pool = start_pool('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "double"\npath = "stub:double"\n')
+    address = free_address()
+    (tmp_path / "config.toml").write_text(f'[door]\ngrpc = "{address}"\n')
+    command = [sys.executable, "-m", "pool", "door", "--config", str(tmp_path / "config.toml")]
+    command += ["--endpoint", pool.endpoint]
+    with subprocess.Popen(command) as door, triton.InferenceServerClient(address) as client:
+        try:
+            until(lambda: listens(address), "gRPC")
+            second = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
+            assert second.returncode == 2
+            assert f"door.grpc: {address} is taken" in second.stderr
+            assert client.infer("double", rows(1)).as_numpy("y").item() == 2
+            pool.kill()
+            began = time.monotonic()
+            assert not client.is_server_ready()
+            with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED"):
+                client.infer("double", rows(1), client_timeout=0.5)
+            assert time.monotonic() - began < 10
+            door.send_signal(signal.SIGTERM)
+            assert door.wait(WAIT_S) == 0
+        finally:
+            door.kill()
