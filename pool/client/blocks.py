@@ -182,8 +182,8 @@ def broadcasting(client: Any, request: Request, inputs: Any, options: Options) -
 
 def scattering(client: Any, request: Request, batch: Any, reduce: str | None, options: Options) -> Steps:
     """What met two versions is asked again, until the call's time is over."""
-    until = time.monotonic() + request.timeout_s(client._connector.timeout_s)
     known = yield client._learned(request)
+    until = time.monotonic() + request.timeout_s(client._connector.timeout_s)  # which the pool has told by now
     plan, arrays = client._connector.planner.prepare(request, batch, known)
     if not plan.rows and any(array.size for array in arrays):
         raise InvalidInput("scatter: give arrays of one length")

@@ -155,8 +155,10 @@ class Connector:
                 found.greet()
             except BlockingIOError:
                 return None
-            except PoolUnreachable as error:
+            except (PoolUnreachable, Incompatible) as error:
                 self._greeting = None
+                if isinstance(error, Incompatible):
+                    raise
                 refusals.append(str(error))
             else:
                 self._current, self._greeting, self.timeout_s = found, None, found.timeout_s

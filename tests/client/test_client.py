@@ -124,6 +124,10 @@ def test_a_pool_of_another_wire_is_incompatible(running: RunningPool, monkeypatc
     monkeypatch.setattr(connection, "WIRE", 99)
     with pytest.raises(errors.Incompatible, match=r"is release 0\.2\.0, this client 0\.2\.0"):
         Client(running.endpoint)
+    asked = connection.Connector(running.endpoint, 0.0)
+    for _ in range(2):  # the second one asks again, and does not wait for the first one's greeting
+        with pytest.raises(errors.Incompatible):
+            until(asked.connection, "the greeting")
 
 
 def test_channels_end_with_their_threads_and_are_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
