@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -45,8 +46,8 @@ class App:
                 scope["path_params"] = job.groupdict()
                 await self._infer(scope, receive, send)
             return
-        except asyncio.CancelledError:  # the caller has hung up, and his job was withdrawn
-            return
+        except asyncio.CancelledError:  # the caller has hung up, or the door cannot wait longer: his job was withdrawn
+            status, text, headers = 503, "the door ends", {"retry-after": "1"}
         except Refused as error:
             status, text, headers = error.status, str(error), error.headers
         except HTTPException as error:
@@ -62,14 +63,11 @@ class App:
 
     def _admit(self, scope: Scope) -> None:
         """Raises `Refused` for who may not come in. Nothing of the body was read."""
-        headers: dict[bytes, bytes] = {}
-        for name, value in scope["headers"]:
-            if name in headers and name in (b"host", b"content-length", b"authorization", b"transfer-encoding"):
-                raise Refused(400, f"the header {name.decode()} is there twice")
-            headers[name] = value
-        if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise Refused(400, "give Content-Length or Transfer-Encoding, not both")
-        self._hosts.check(headers)
+        headers, names = dict(scope["headers"]), [name for name, _ in scope["headers"]]
+        if names.count(b"host") > 1 or names.count(b"authorization") > 1:
+            raise Refused(400, "there is more than one Host or Authorization")
+        if b"host" in headers or scope["http_version"] != "1.0":
+            self._hosts.check(headers)
         tokens, shown = self._door.tokens, headers.get(b"authorization", b"").decode("latin-1")
         if tokens is not None and scope["path"] not in OPEN and tokens.name_of(shown) is None:
             text = "a token is needed: send the header Authorization: Bearer TOKEN"
@@ -83,13 +81,12 @@ class Hosts:
         own = socket.gethostname().lower()
         self._hosts = {"localhost", own, own.partition(".")[0], *map(str.lower, door.settings.hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in door.settings.origins}
-        self._known: set[bytes] = set()  # that were found good, as they came
+        self._check_host = lru_cache(MOST_KNOWN)(self._check_host)  # type: ignore[method-assign]
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
         """Raises `Refused`."""
         host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        if host not in self._known:
-            self._check_host(host)
+        self._check_host(host)
         if origin is not None:
             text = origin.decode("latin-1").lower().rstrip("/")
             if text not in self._origins and text.partition("://")[2] != host.decode("latin-1").lower():
@@ -104,5 +101,3 @@ class Hosts:
                 ipaddress.ip_address(name)
         except ValueError:
             raise Refused(421, f"Host is {text!r:.200}, which this door is not; add it to door.hosts") from None
-        if len(self._known) < MOST_KNOWN:
-            self._known.add(host)

@@ -51,14 +51,16 @@ class Door:
     async def status(self) -> Any:
         """As `Client.status`. Raises `PoolError`, and within ASK_S, whatever the pool does."""
         try:
-            return await asyncio.wait_for(self.client.status(), ASK_S)
+            async with asyncio.timeout(ASK_S):  # `wait_for` may swallow the cancellation of its caller
+                return await self.client.status()
         except TimeoutError:
             raise errors.PoolUnreachable(f"the pool has not answered for {ASK_S:g} s") from None
 
     async def is_ready(self) -> bool:
         """Whether each model is served. False within ASK_S, whatever the pool does."""
         try:
-            return bool(await asyncio.wait_for(self.client.is_ready(), ASK_S))
+            async with asyncio.timeout(ASK_S):
+                return bool(await self.client.is_ready())
         except (errors.PoolError, TimeoutError):
             return False
 

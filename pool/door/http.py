@@ -6,132 +6,165 @@ A request's body is held once, as it came. Whoever hangs up takes his job along.
 import asyncio
 import gzip
 import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import inf
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from pool.door.door import Door, Refused
 
-MOST_HEAD_BYTES = 64 << 10
-HEAD_S = 10.0
-BODY_S, BODY_BYTES_PER_S = 10.0, 64 << 10  # what a sender has, and how fast he has to be beyond that
-MOST_HELD = 4  # times max_body: of all requests together
+MOST_HEAD_BYTES, MOST_HEADERS = 64 << 10, 100
+MOST_AHEAD = 32  # requests on a connection that wait for the answer to the one before
+HEAD_S, IDLE_S = 10, 75  # for a head from its first byte, and until that comes; looked at every PACE_S
+PACE_S, PACE_BYTES = 10.0, 640 << 10  # in so many seconds so much of a body has to come, or of an answer to leave
+MOST_HELD = 4  # times max_body: of all requests and unread answers together
+STEP_BYTES = 1 << 20  # unpacked at a time: one or two milliseconds of the loop
 GZIP_FROM = 1024
-TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class Protocol(HttpToolsProtocol):
-    _head_bytes: int | None = 0  # of a head that is not complete
-    _head_timer: asyncio.TimerHandle | None = None
-    _task: "asyncio.Task[Any] | None" = None
+    """A connection. Whoever neither sends nor reads fast enough loses it, and what he asked for is withdrawn."""
+
+    def __init__(self, door: Door, config: Config, state: ServerState) -> None:
+        super().__init__(config, state, {}, asyncio.get_running_loop())
+        self.app = self._run
+        self._door = door
+        self._answered: Any = None  # the request that is being answered, if any
+        self._task: Any = None  # which does that
+        self._until = self.loop.time() + HEAD_S  # when the next head has to be there
+        self._extra_bytes = 0  # of a head, a trailer, a chunk's extensions: since the last byte of a body
+        self._unread_bytes, self._unread_before = 0, inf  # of answers, if so many are that no more may be written
+
+    async def _run(self, scope: Any, receive: Any, send: Any) -> None:
+        self._answered, self._task = receive.__self__, asyncio.current_task()
+        await self.config.loaded_app(scope, receive, send)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._begin_head()
+        self._timer = self.loop.call_later(PACE_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_head()
+        self._timer.cancel()
+        self._hold(0)
         super().connection_lost(exc)
-        if self._task is not None:
+        if self._answered is not None:
+            self._answered.disconnected = True  # of requests that came at once, uvicorn knows the last one alone
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
-                self.transport.write(TOO_LARGE)
-                self.transport.close()
+        if self._extra_bytes > MOST_HEAD_BYTES:
+            self.send_400_response("The head of the request is too large.")
+        else:
+            self._extra_bytes += len(data)
+            super().data_received(data)
 
     def on_message_begin(self) -> None:
-        self._begin_head()
+        if len(self.pipeline) >= MOST_AHEAD:
+            raise ValueError("too many requests at once")
+        self._extra_bytes, self._until = 0, self.loop.time() + HEAD_S
         super().on_message_begin()
 
-    def on_headers_complete(self) -> None:
-        self._end_head()
-        super().on_headers_complete()
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MOST_HEADERS:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
 
-    def _begin_head(self) -> None:
-        self._end_head()
-        self._head_bytes, self._head_timer = 0, self.loop.call_later(HEAD_S, self.transport.close)
+    def on_body(self, body: bytes) -> None:
+        self._extra_bytes = 0
+        super().on_body(body)
 
-    def _end_head(self) -> None:
-        self._head_bytes = None
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+    def on_response_complete(self) -> None:
+        self._until = self.loop.time() + IDLE_S
+        super().on_response_complete()
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        task = self._task = self.loop.create_task(cycle.run_asgi(app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._hold(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._hold(0)
+        self._unread_before = inf
+
+    def _look(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.response_complete and not self.transport.is_closing()
+        is_late = self.loop.time() > self._until and not is_answering
+        if self.flow.write_paused:
+            self._hold(self.transport.get_write_buffer_size())
+            is_late = self._unread_bytes > self._unread_before - PACE_BYTES
+            self._unread_before = self._unread_bytes
+        if is_late:
+            self.transport.abort()
+        else:
+            self._timer = self.loop.call_later(PACE_S, self._look)
+
+    def _hold(self, unread_bytes: int) -> None:
+        self._door.held_bytes += unread_bytes - self._unread_bytes
+        self._unread_bytes = unread_bytes
 
 
-class Body:
-    """`async with Body(request, door) as body`: all bytes of a request's body, unpacked.
+@asynccontextmanager
+async def body_of(request: Request, door: Door) -> AsyncIterator[bytearray]:
+    """All bytes of a request's body, unpacked.
 
     Raises `Refused` for one that is too large, too slow, cut short or packed in a way that is not known.
     """
+    body = bytearray()
+    try:
+        await read(request, door, body)
+        yield body
+    finally:
+        door.held_bytes -= len(body)
 
-    def __init__(self, request: Request, door: Door) -> None:
-        self._request, self._door = request, door
-        self._held = 0
 
-    async def __aenter__(self) -> bytearray:
+async def read(request: Request, door: Door, body: bytearray) -> None:
+    headers, most = request.headers, door.settings.max_body
+    length = int(headers.get("content-length", "0"))  # the parser lets nothing else pass
+    if length > most:
+        raise Refused(413, f"the body has {length} bytes; at most {most} are read")
+    packing = headers.get("content-encoding", "identity").lower()
+    if packing not in ("identity", "gzip", "deflate"):
+        raise Refused(415, f"Content-Encoding is {packing!r:.40}; gzip and deflate are known")
+    unpack = zlib.decompressobj(47) if packing != "identity" else None  # either of the two
+    came = enough = 0
+    while True:
+        if came >= enough:
+            enough, until = came + PACE_BYTES, asyncio.get_running_loop().time() + PACE_S
         try:
-            return await self._read()
-        except BaseException:
-            self._door.held_bytes -= self._held
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._door.held_bytes -= self._held
-
-    async def _read(self) -> bytearray:
-        headers, most = self._request.headers, self._door.settings.max_body
-        length = int(headers.get("content-length", "0"))  # the parser lets nothing else pass
-        if length > most:
-            raise Refused(413, f"the body has {length} bytes; at most {most} are read")
-        packing = headers.get("content-encoding", "identity")
-        unpack = None
-        if packing != "identity":
-            if packing not in ("gzip", "deflate"):
-                raise Refused(415, f"Content-Encoding is {packing!r:.40}; gzip and deflate are known")
-            unpack = zlib.decompressobj(47 if packing == "gzip" else 15)
-        body, came = bytearray(), 0
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        while True:
+            async with asyncio.timeout_at(until):
+                message = await request.receive()
+        except TimeoutError:
+            raise Refused(408, f"the body comes too slowly: {came} bytes so far") from None
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the body was cut short")
+        chunk, piece = message.get("body", b""), b""
+        came += len(chunk)
+        while chunk or len(piece) == STEP_BYTES:
             try:
-                async with asyncio.timeout_at(began + BODY_S + came / BODY_BYTES_PER_S):
-                    message = await self._request.receive()
-            except TimeoutError:
-                raise Refused(408, f"the body comes too slowly: {came} bytes so far") from None
-            if message["type"] == "http.disconnect":
-                raise Refused(400, "the body was cut short")
-            chunk = message.get("body", b"")
-            came += len(chunk)
-            if unpack is not None:
-                try:
-                    chunk = unpack.decompress(chunk, most + 1 - len(body))
-                except zlib.error as error:
-                    raise Refused(400, f"the body is no {packing}: {error}") from None
-            self._hold(len(chunk))
-            body += chunk
-            if len(body) > most:
+                piece = chunk if unpack is None else unpack.decompress(chunk, STEP_BYTES)
+            except zlib.error as error:
+                raise Refused(400, f"the body is no {packing}: {error}") from None
+            chunk = unpack.unconsumed_tail if unpack is not None else b""
+            if door.held_bytes + len(piece) > MOST_HELD * most:
+                raise Refused(503, "the door holds as many bytes of requests and answers as it may", retry_after="1")
+            door.held_bytes += len(piece)
+            body += piece
+            if max(came, len(body)) > most:
                 raise Refused(413, f"the body has more than {most} bytes")
-            if not message.get("more_body", False):
-                break
-        if unpack is not None and not unpack.eof:
-            raise Refused(400, f"the {packing} of the body is cut short")
-        return body
-
-    def _hold(self, nbytes: int) -> None:
-        if self._door.held_bytes + nbytes > MOST_HELD * self._door.settings.max_body:
-            raise Refused(503, "the door holds as many bytes of requests as it may", retry_after="1")
-        self._door.held_bytes += nbytes
-        self._held += nbytes
+            if chunk:
+                await asyncio.sleep(0)
+        if unpack is not None and unpack.unused_data:
+            raise Refused(400, f"something follows the {packing} of the body")
+        if not message.get("more_body", False):
+            break
+    if unpack is not None and not unpack.eof:
+        raise Refused(400, f"the {packing} of the body is cut short")
 
 
 def packed(request: Request, response: Response) -> Response:

@@ -22,7 +22,7 @@ from pool import Result
 from pool.client.inputs import Options, chosen, converted, requested
 from pool.door.datatypes import DATATYPE_OF, member, options_of, packed_strings, tensor_info, unpacked
 from pool.door.door import Door, Refused
-from pool.door.http import GZIP_FROM, Body, packed
+from pool.door.http import GZIP_FROM, body_of, packed
 from pool.errors import InvalidInput
 from pool.wire import RELEASE
 from pool.wire.signatures import Signature, TensorInfo
@@ -161,7 +161,7 @@ class Infer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, headers, (model, version) = Request(scope, receive), dict(scope["headers"]), place(scope)
-        async with Body(request, self.door) as body:
+        async with body_of(request, self.door) as body:
             size = headers.get(HEAD_BYTES, b"%d" % len(body))
             if not size.isdigit() or len(size) > 18 or int(size) > len(body):
                 raise Refused(400, f"Inference-Header-Content-Length is {size!r:.40}; the body has {len(body)} bytes")

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from pool.client.inputs import Options, converted
 from pool.door.door import Door, Refused
 from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
-from pool.door.http import Body, packed
+from pool.door.http import body_of, packed
 from pool.errors import InvalidInput, ModelNotFound
 from pool.wire.signatures import Signature, TensorInfo, signature_name
 from pool.wire.tensors import DTYPE_NAMES, Array
@@ -66,7 +66,7 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
         if len(version) > 19 or int(version) >= 1 << 63:
             raise Refused(400, f"Failed to convert version: {version:.40} to numeric.")
     if found["method"]:
-        async with Body(request, door) as body:
+        async with body_of(request, door) as body:
             record = await door.record(model, version)
             inputs, options, answer = await apart(len(body), lambda: prepared(found["method"], body, record))
             result = await door.run("serving", model, inputs, version=version, **options)

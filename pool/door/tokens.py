@@ -6,7 +6,6 @@ import re
 import secrets
 import stat
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from pool.errors import InvalidConfig
@@ -28,8 +27,7 @@ def new(path: Path, name: str) -> str:
     Raises `InvalidConfig` for a name or a file that is none.
     """
     token = PREFIX + secrets.token_urlsafe(32)
-    line = f"{name} {digest(token)}"
-    if not LINE.fullmatch(line):
+    if not LINE.fullmatch(f"{name} {digest(token)}"):
         raise InvalidConfig(f"{name!r:.80} is no name of a token; write letters, digits, and any of _ . @ -")
     known = {each: kept for kept, each in read(path).items()} if path.exists() else {}
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -48,7 +46,7 @@ def read(path: Path) -> dict[str, str]:
                 raise InvalidConfig(f"{path} must be a file of your own into which nobody else can write")
             lines = [line.strip() for line in file.read(MOST_BYTES).splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        raise InvalidConfig(f"the tokens in {path} cannot be read: {error}") from None
+        raise InvalidConfig(f"{path} cannot be read ({error}); `pool token new NAME` makes it") from None
     found = [LINE.fullmatch(line) for line in lines]
     if not all(found):
         raise InvalidConfig(f"{path} has a line that is no token's name and digest; `pool token new NAME` writes them")
@@ -61,18 +59,17 @@ class Tokens:
     def __init__(self, path: str) -> None:
         """Raises `InvalidConfig`."""
         self._path = Path(path)
-        self._names = read(self._path)
-        self._changed, self._looked_at = os.stat(path).st_mtime_ns, time.monotonic()
+        self._looked_at, self._changed, self._names = time.monotonic(), 0, read(self._path)
 
     def name_of(self, authorization: str) -> str | None:
         """Whose the token of an Authorization header is; None: nobody's."""
         if time.monotonic() - self._looked_at > LOOK_S:
-            self._looked_at, changed = time.monotonic(), 0
-            with suppress(OSError):
-                changed = self._path.stat().st_mtime_ns
-            if changed != self._changed:
-                self._changed, self._names = changed, {}
-                with suppress(InvalidConfig):
-                    self._names = read(self._path)
+            self._looked_at = time.monotonic()
+            try:
+                changed = os.stat(self._path).st_ctime_ns  # which is another one when the file's mode is, too
+                if changed != self._changed:
+                    self._names, self._changed = read(self._path), changed
+            except (OSError, InvalidConfig):
+                self._names, self._changed = {}, 0
         kind, _, token = authorization.partition(" ")
         return self._names.get(digest(token.strip())) if kind.lower() == "bearer" else None

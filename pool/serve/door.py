@@ -2,12 +2,12 @@
 
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from selectors import EVENT_READ, EpollSelector
+from subprocess import PIPE, STDOUT, Popen
 
 from pool.config.sections import Door as Settings
 from pool.serve.worker import exit_text
@@ -27,8 +27,8 @@ class Door:
         """`sources`: what the loop reads, each with what it calls. `news`: is called when a door has ended."""
         self._endpoint, self._sources, self._news = endpoint, sources, news
         self._settings = Settings()
-        self._popen: subprocess.Popen[bytes] | None = None
-        self._output, self._rest = -1, b""
+        self._popen: Popen[bytes] | None = None
+        self._output = -1
         self._pause_s, self._began, self._is_told = FIRST_PAUSE_S, 0.0, False
         self.due = inf  # when `look` is to be called
 
@@ -43,17 +43,14 @@ class Door:
         return self._popen.pid if self._popen is not None else None
 
     def want(self, settings: Settings, now: float) -> None:
-        """From now on the door is as these say. One that is another ends first."""
+        """From now on the door is as these say. One that is another finishes the requests that it has, and ends."""
         if settings != self._settings:
             self._settings, self._pause_s = settings, FIRST_PAUSE_S
-            if self._popen is not None:
-                self._tell_to_end(now)
-            elif self.addresses:
+            if self._popen is None:
                 self.due = now
-
-    def stop(self, now: float) -> None:
-        """It finishes the requests that it has, and takes no more."""
-        self.want(Settings(), now)
+            elif not self._is_told:
+                self._popen.terminate()
+                self._is_told, self.due = True, now + STOP_S
 
     def look(self, now: float) -> None:
         """Starts the process, reaps it, or kills it if it has not ended in time. For `due`."""
@@ -61,9 +58,7 @@ class Door:
         if self._popen is None:
             if self.addresses:
                 self._start(now)
-        elif self._output >= 0:
-            self._popen.kill()
-        elif self._popen.poll() is None:
+        elif self._output >= 0 or self._popen.poll() is None:
             self._popen.kill()
             self.due = now + EXIT_LOOK_S
         else:
@@ -71,32 +66,25 @@ class Door:
 
     def _start(self, now: float) -> None:
         argv = [sys.executable, "-P", "-m", "pool", "door", "--endpoint", self._endpoint, "--parent", str(os.getpid())]
-        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            os.set_blocking(writer, True)
-            self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=writer, stderr=writer, process_group=0)
-            with suppress(BrokenPipeError), self._popen.stdin as settings:  # type: ignore[union-attr]
-                settings.write(self._settings.model_dump_json().encode())
+            self._popen = Popen(argv, stdin=PIPE, stdout=PIPE, stderr=STDOUT, process_group=0)
         except OSError as error:
             log.error("the door could not be started: %s", error)
-            os.close(reader)
             self.due, self._pause_s = now + self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
-        finally:
-            os.close(writer)
-        self._output, self._rest, self._began, self._is_told = reader, b"", now, False
-        self._sources.register(reader, EVENT_READ, self._read)
+        with suppress(BrokenPipeError), self._popen.stdin as settings:  # type: ignore[union-attr]
+            settings.write(self._settings.model_dump_json().encode())
+        self._output = self._popen.stdout.fileno()  # type: ignore[union-attr]
+        self._began, self._is_told = now, False
+        self._sources.register(self._output, EVENT_READ, self._read)
 
     def _read(self) -> None:
         """What it says goes to the pool's log. At the end of that it has ended, or is about to."""
         data = os.read(self._output, READ_BYTES)
-        *lines, self._rest = (self._rest + (data or b"\n")).split(b"\n")
-        self._rest = self._rest[-READ_BYTES:]
-        for line in filter(None, lines):
-            log.info("door: %s", line.decode("utf-8", "backslashreplace")[:1000])
+        for line in data.decode("utf-8", "backslashreplace").splitlines():
+            log.info("door: %s", line[:1000])
         if not data:
             self._sources.unregister(self._output)
-            os.close(self._output)
             self._output, self.due = -1, 0.0
 
     def _ended(self, status: int, now: float) -> None:
@@ -108,11 +96,6 @@ class Door:
             log.log(logging.INFO if self._is_told else logging.ERROR, "the door has ended: %s", exit_text(status))
             self.due = now + (0.0 if self._is_told else self._pause_s)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-
-    def _tell_to_end(self, now: float) -> None:
-        if self._popen is not None and not self._is_told:
-            self._popen.terminate()
-            self._is_told, self.due = True, now + STOP_S
 
     def close(self) -> None:
         """It ends at once."""

@@ -17,6 +17,7 @@ from typing import Any
 import zmq
 from zmq.backend import zmq_poll
 
+from pool.config.sections import Door as DoorSettings
 from pool.core.dispatcher import Policy
 from pool.core.jobs import Batch, Call, Job
 from pool.core.scheduler import Lie, Refused, Scheduler
@@ -474,7 +475,7 @@ class Service:
         """The door ends first, with the requests that it has."""
         if not self.is_stopping:
             self.is_stopping = self.fleet.has_news = True
-            self.door.stop(time.monotonic())
+            self.door.want(DoorSettings(), time.monotonic())
 
     def _door_ended(self) -> None:
         self.fleet.has_news = True

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+import httpx
+
 from support.pools import WAIT_S, RunningPool, until
 
 
@@ -25,20 +27,29 @@ def free_address() -> str:
         return f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def listens(address: str) -> bool:
+def connected(address: str) -> socket.socket:
     host, port = address.split(":")
-    with suppress(OSError), socket.create_connection((host, int(port)), 1.0):
+    return socket.create_connection((host, int(port)), 20.0)
+
+
+def listens(address: str) -> bool:
+    with suppress(OSError), connected(address):
         return True
     return False
 
 
+def infer(address: str, value: float = 21.0, model: str = "double") -> httpx.Response:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [value]}
+    return httpx.post(f"http://{address}/v2/models/{model}/infer", json={"inputs": [tensor]}, timeout=30)
+
+
 @contextmanager
-def start_door(pool: RunningPool, section: str = "") -> Iterator[RunningDoor]:
-    """`section`: more lines of [door]. It listens when the block begins."""
+def start_door(pool: RunningPool, section: str = "", program: str = "-mpool") -> Iterator[RunningDoor]:
+    """`section`: more lines of [door]. It listens when the block begins. `program`: in the place of `pool`."""
     address, grpc = free_address(), free_address()
     config, log = pool.folder / f"door{address[-5:]}.toml", pool.folder / f"door{address[-5:]}.log"
     config.write_text(f'[door]\nlisten = "{address}"\ngrpc = "{grpc}"\n{section}')
-    command = [sys.executable, "-m", "pool", "door", "--config", str(config), "--endpoint", pool.endpoint]
+    command = [sys.executable, program, "door", "--config", str(config), "--endpoint", pool.endpoint]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
         try:
             until(lambda: process.poll() is not None or "listening at" in log.read_text(), "the door listens")

@@ -1,0 +1,33 @@
+"""The command `pool` with a door whose times and bounds are small, and with paths that only tests have."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from pool.cli import main
+from pool.door import app, http, server
+from pool.door.door import Door
+
+http.HEAD_S = server.HEAD_S = 1
+http.IDLE_S, http.PACE_S, http.PACE_BYTES = 0.2, 1.0, 64 << 10
+server.MOST_CONNECTIONS = 100
+routes = app.serving.routes
+
+
+def with_more(door: Door) -> list[Route]:
+    async def echo(request: Request) -> Response:
+        async with http.body_of(request, door) as body:
+            return JSONResponse(len(body))
+
+    async def large(request: Request) -> Response:
+        return Response(bytes(int(request.query_params["bytes"])))
+
+    async def held(_: Request) -> Response:
+        return JSONResponse(door.held_bytes)
+
+    named = {"/echo": echo, "/large": large, "/held": held}
+    return [*routes(door), *(Route(path, each, methods=["GET", "POST"]) for path, each in named.items())]
+
+
+app.serving.routes = with_more
+main()
