@@ -20,13 +20,14 @@ from starlette.types import Receive, Scope, Send
 
 from pool import Result
 from pool.client.inputs import Options, chosen, converted, requested
-from pool.door.datatypes import DATATYPE_OF, member, options_of, packed_strings, tensor_info, unpacked
 from pool.door.door import Door, Refused
 from pool.door.http import GZIP_FROM, body_of, packed
+from pool.door.parameters import member, options_of
 from pool.errors import InvalidInput
 from pool.wire import RELEASE
+from pool.wire.datatypes import DATATYPE_OF, arrays_of, described, encoded, tensor_info
 from pool.wire.signatures import Signature, TensorInfo
-from pool.wire.tensors import DTYPE_NAMES, Array
+from pool.wire.tensors import Array
 
 HEAD_BYTES = b"inference-header-content-length"
 MOST_KNOWN, MOST_KNOWN_BYTES = 256, 4096  # JSON that clients send again and again
@@ -98,13 +99,7 @@ class Asked(NamedTuple):
 
     def arrays(self, body: bytearray, at: int) -> dict[str, Array]:
         """The inputs. Raises `InvalidInput`."""
-        arrays = {**self.given}
-        for name, (info, nbytes) in self.binary.items():
-            arrays[name] = unpacked(f"input {name!r:.80}", info, body, at, nbytes)
-            at += nbytes
-        if at != len(body):
-            raise InvalidInput(f"{len(body) - at} bytes follow that belong to no input")
-        return arrays
+        return {**self.given, **arrays_of("input", self.binary, body, at)}
 
 
 @lru_cache(MOST_KNOWN)
@@ -208,25 +203,17 @@ def answered(model: str, own_id: str, sent: dict[str, bool], result: Result) -> 
     for name, is_binary in sent.items():
         array = result[name]
         if is_binary:
-            tensors.append(packed_strings(array) if array.dtype.hasobject else array.reshape(-1).view(np.uint8).data)
-            outputs.append(_described(name, array.dtype, array.shape, binary_data_size=len(tensors[-1])))
+            tensors.append(encoded(array))
+            outputs.append(described(name, array.dtype, array.shape, binary_data_size=len(tensors[-1])))
             continue
         data: list[Any] = array.ravel().tolist()
         try:
             text = json.dumps([each.decode() for each in data] if array.dtype.hasobject else data)
         except UnicodeDecodeError:
             raise InvalidInput(f"output {name!r:.80} is not UTF-8; ask for it with binary_data") from None
-        outputs.append(f'{_described(name, array.dtype, array.shape)[:-1]},"data":{text}}}')
+        outputs.append(f'{described(name, array.dtype, array.shape)[:-1]},"data":{text}}}')
     head = f'{{{own_id}"model_name":{json.dumps(model)},"model_version":"{number_of(result.version)}"'
     return [f'{head},"outputs":[{",".join(outputs)}]}}'.encode(), *tensors]
-
-
-@lru_cache(MOST_KNOWN)
-def _described(name: str, dtype: "np.dtype[Any]", shape: tuple[int, ...], **more: int) -> str:
-    datatype = DATATYPE_OF.get(DTYPE_NAMES[dtype])
-    if datatype is None:
-        raise InvalidInput(f"output {name!r:.80} is {dtype}, which the protocol does not have; leave it out")
-    return json.dumps({"name": name, "datatype": datatype, "shape": shape, "parameters": more})
 
 
 def number_of(version: str) -> str:

@@ -8,13 +8,14 @@ import numpy as np
 from pool import Result
 from pool.client.inputs import converted
 from pool.door import inference
-from pool.door.datatypes import DATATYPE_OF, options_of, packed_strings, tensor_info, unpacked
 from pool.door.door import Door, Refused
 from pool.door.inference import SLOW_BYTES, SLOW_ELEMENTS, aside, number_of
+from pool.door.parameters import options_of
 from pool.door.protos import message
 from pool.door.rpc import refusal, within
 from pool.errors import InvalidInput, PoolError
 from pool.wire import RELEASE
+from pool.wire.datatypes import DATATYPE_OF, encoded, tensor_info, unpacked
 from pool.wire.tensors import DTYPE_NAMES, Array
 
 REQUEST, RESPONSE = message("inference.ModelInferRequest"), message("inference.ModelInferResponse")
@@ -129,5 +130,5 @@ def answered(request: Any, result: Result) -> Any:
         if (datatype := DATATYPE_OF.get(DTYPE_NAMES[array.dtype])) is None:
             raise InvalidInput(f"output {name!r:.80} is {array.dtype}, which the protocol does not have; leave it out")
         answer.outputs.add(name=name, datatype=datatype, shape=array.shape)
-        answer.raw_output_contents.append(packed_strings(array) if array.dtype.hasobject else array.tobytes())
+        answer.raw_output_contents.append(bytes(encoded(array)))
     return answer

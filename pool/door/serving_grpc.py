@@ -9,7 +9,6 @@ from google.protobuf.json_format import ParseDict
 
 from pool import Result
 from pool.client.inputs import Options, converted
-from pool.door.datatypes import unpacked
 from pool.door.door import Door
 from pool.door.examples import classified, outputs_of, regressed
 from pool.door.inference import SLOW_BYTES, aside, number_of, signature_of
@@ -18,6 +17,7 @@ from pool.door.protos import POOL, message
 from pool.door.rpc import within
 from pool.door.serving import DATA_TYPES, metadata, states
 from pool.errors import InvalidInput
+from pool.wire.datatypes import unpacked
 from pool.wire.signatures import DEFAULT_SIGNATURE, TensorInfo
 from pool.wire.specs import MOST_RANK
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array

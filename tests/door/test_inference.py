@@ -14,7 +14,7 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from pool import Client
-from pool.door.datatypes import DATATYPES
+from pool.wire.datatypes import DATATYPES
 from support.doors import RunningDoor, start_door
 from support.pools import RunningPool, pool_in, until
 

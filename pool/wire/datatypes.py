@@ -1,52 +1,27 @@
-"""The Open Inference Protocol's tensors and parameters, as HTTP and gRPC share them.
+"""The Open Inference Protocol's tensors, as doors and their clients share them.
 
 A tensor is bytes in C order, little-endian. An element of BYTES is its length in 4 bytes, and its bytes.
 """
 
+import json
 import math
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from pool.client.inputs import Options
 from pool.errors import InvalidInput
 from pool.wire.signatures import TensorInfo
 from pool.wire.specs import MOST_BYTES, MOST_RANK
-from pool.wire.tensors import DTYPES, Array, strings_of
+from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array, strings_of
+
+MOST_KNOWN = 256
 
 _INTS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _PLAIN = ["bool", *_INTS, "float16", "float32", "float64"]
 DATATYPE_OF = {"bfloat16": "BF16", "string": "BYTES"} | {name: name.upper().replace("FLOAT", "FP") for name in _PLAIN}
 DATATYPES = {datatype: name for name, datatype in DATATYPE_OF.items()}
-
-KINDS = {bool: "true or false", int: "a whole number", str: "a text", list: "a list", dict: "a JSON object"}
-Kind = TypeVar("Kind", bool, int, str, list[Any], dict[str, Any])
-
-
-def member(what: str, told: object, key: str, kind: type[Kind], default: Kind | None = None) -> Kind:
-    """Of an object that somebody sent. Raises `InvalidInput`."""
-    if not isinstance(told, dict):
-        raise InvalidInput(f"{what} is {told!r:.40}; give a JSON object")
-    value = told.get(key, default)
-    if type(value) is not kind:
-        raise InvalidInput(f"{what}: {key} is {value!r:.40}; give {KINDS[kind]}")
-    return value
-
-
-def options_of(parameters: dict[str, Any]) -> Options:
-    """A job's options. Parameters that are not known are for models of other servers. Raises `InvalidInput`."""
-    what = "the parameters"
-    microseconds, level = (member(what, parameters, name, int, 0) for name in ("timeout", "priority"))
-    if microseconds < 0 or level < 0:
-        raise InvalidInput(f"{what}: timeout is {microseconds}, priority {level}; give 1 or more, or 0 for the default")
-    if parameters.get("sequence_id", 0) not in (0, ""):
-        raise InvalidInput(f"{what}: there are no sequences, for all jobs share a model's state; leave sequence_id out")
-    for name in parameters:
-        if name.startswith("triton_"):
-            raise InvalidInput(f"{what}: {name!r:.80} is reserved, as all that begins with triton_; leave it out")
-    timeout_s, priority = min(microseconds, 1 << 62) / 1e6 or None, max(-100, 101 - level) if level else 0
-    signature = member(what, parameters, "signature", str, "") or None
-    return Options(timeout=timeout_s, priority=priority, signature=signature)
 
 
 def tensor_info(what: str, datatype: str, shape: list[Any]) -> TensorInfo:
@@ -56,6 +31,26 @@ def tensor_info(what: str, datatype: str, shape: list[Any]) -> TensorInfo:
     if len(shape) > MOST_RANK or not all(type(axis) is int and 0 <= axis <= MOST_BYTES for axis in shape):
         raise InvalidInput(f"{what}: its shape is {shape!r:.80}; give up to {MOST_RANK} lengths from 0")
     return TensorInfo(DATATYPES[datatype], tuple(shape))
+
+
+@lru_cache(MOST_KNOWN)
+def described(name: str, dtype: "np.dtype[Any]", shape: tuple[int, ...], **more: int) -> str:
+    """A tensor in JSON, with more parameters. Raises `InvalidInput`."""
+    datatype = DATATYPE_OF.get(DTYPE_NAMES[dtype])
+    if datatype is None:
+        raise InvalidInput(f"{name!r:.80} is {dtype}, which the protocol does not have; leave it out")
+    return json.dumps({"name": name, "datatype": datatype, "shape": shape, "parameters": more})
+
+
+def arrays_of(kind: str, told: Mapping[str, tuple[TensorInfo, int]], body: bytearray, at: int) -> dict[str, Array]:
+    """Of inputs or outputs that follow each other, each of so many bytes. Raises `InvalidInput`."""
+    arrays = {}
+    for name, (info, nbytes) in told.items():
+        arrays[name] = unpacked(f"{kind} {name!r:.80}", info, body, at, nbytes)
+        at += nbytes
+    if at != len(body):
+        raise InvalidInput(f"{len(body) - at} bytes follow that belong to no {kind}")
+    return arrays
 
 
 def unpacked(what: str, info: TensorInfo, memory: Any, at: int, nbytes: int) -> Array:
@@ -85,5 +80,8 @@ def _strings(data: bytes, shape: tuple[int, ...]) -> Array:
     return np.array(texts, object).reshape(shape)
 
 
-def packed_strings(array: Array) -> bytes:
-    return b"".join([part for text in strings_of(array) for part in (len(text).to_bytes(4, "little"), text)])
+def encoded(array: Array) -> Any:
+    """A view of its bytes; of strings, a copy. Raises `TypeError` for an element that is none."""
+    if array.dtype.hasobject:
+        return b"".join([part for text in strings_of(array) for part in (len(text).to_bytes(4, "little"), text)])
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
