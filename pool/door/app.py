@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from pool.door import inference, metrics, page, serving
 from pool.door.door import Door, Refused, status_of
-from pool.errors import PoolError
+from pool.errors import PoolError, WorkerLost
 
 OPEN = frozenset(("/", "/v2/health/live", "/v2/health/ready"))  # load balancers have no token, and learn nothing here
 MOST_KNOWN = 64
@@ -55,7 +55,8 @@ class App:
             status, headers = error.status_code, dict(error.headers or {})
         except PoolError as error:
             status, text = status_of(error)[0], str(error)
-            headers = {"retry-after": "1"} if status == 503 else {}
+            lost = "Stateful" if type(error) is WorkerLost and not error.retryable else ""
+            headers = {"pool-error": lost + type(error).__name__, **({"retry-after": "1"} if error.retryable else {})}
         except Exception:
             log.exception("%s %.200s", scope["method"], scope["path"])
             status, text, headers = 500, "the door failed at this request; its log says why", {}
