@@ -44,9 +44,14 @@ def infer(address: str, value: float = 21.0, model: str = "double") -> httpx.Res
 
 
 @contextmanager
-def start_door(pool: RunningPool, section: str = "", program: str = "-mpool") -> Iterator[RunningDoor]:
-    """`section`: more lines of [door]. It listens when the block begins. `program`: in the place of `pool`."""
-    address, grpc = free_address(), free_address()
+def start_door(
+    pool: RunningPool, section: str = "", program: str = "-mpool", address: str = ""
+) -> Iterator[RunningDoor]:
+    """`section`: more lines of [door]. It listens when the block begins.
+
+    `program`: in the place of `pool`. `address`: where one was that is gone.
+    """
+    address, grpc = address or free_address(), free_address()
     config, log = pool.folder / f"door{address[-5:]}.toml", pool.folder / f"door{address[-5:]}.log"
     config.write_text(f'[door]\nlisten = "{address}"\ngrpc = "{grpc}"\n{section}')
     command = [sys.executable, program, "door", "--config", str(config), "--endpoint", pool.endpoint]
