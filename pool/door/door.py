@@ -1,6 +1,7 @@
 """What all protocols share: the client of the pool, who may ask, and what an error is in each of them."""
 
 import asyncio
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
     errors.PoolUnreachable: (503, grpc.StatusCode.UNAVAILABLE),
 }
 """In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
+SLOW_BYTES, MOST_JSON_BYTES = 64 << 10, 16 << 20
 ASK_S = 3.0  # load balancers and Prometheus wait longer
 
 
@@ -33,6 +35,21 @@ class Refused(Exception):
     def __init__(self, status: int, text: str, **headers: str) -> None:
         super().__init__(text)
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+async def aside(is_slow: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    """In a thread, if it would hold up the event loop."""
+    return await asyncio.to_thread(function, *arguments) if is_slow else function(*arguments)
+
+
+def json_of(text: bytes | bytearray, **options: Any) -> Any:
+    """Raises `InvalidInput`, and `Refused` for so much that all others would wait: a thread is no help, for the GIL."""
+    if len(text) > MOST_JSON_BYTES:
+        raise Refused(413, f"{len(text)} bytes of JSON, of which {MOST_JSON_BYTES} are read; send tensors as bytes")
+    try:
+        return json.loads(text, **options)
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidInput(f"JSON Parse error: {error!s:.200}") from None
 
 
 def status_of(error: errors.PoolError) -> tuple[int, grpc.StatusCode]:

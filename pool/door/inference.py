@@ -4,10 +4,9 @@ A job's body is JSON, behind which the inputs that have a `binary_data_size` fol
 JSON ends, the header Inference-Header-Content-Length says; without it, all is JSON.
 """
 
-import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from pool import Result
 from pool.client.inputs import Options, chosen, converted, requested
-from pool.door.door import Door, Refused
+from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of
 from pool.door.http import GZIP_FROM, body_of, packed
 from pool.door.parameters import member, options_of
 from pool.errors import InvalidInput
@@ -31,7 +30,7 @@ from pool.wire.tensors import Array
 
 HEAD_BYTES = b"inference-header-content-length"
 MOST_KNOWN, MOST_KNOWN_BYTES = 256, 4096  # JSON that clients send again and again
-SLOW_BYTES, SLOW_ELEMENTS = 100_000, 50_000  # more JSON, or elements one by one, would hold the loop up
+SLOW_ELEMENTS = 50_000  # more of them one by one would hold the loop up
 COPIED_BYTES = 64 << 10  # below that a copy costs less than one more message
 JOB = re.compile(r"/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
 ID = re.compile(rb'\{("id":"[ !#-\[\]-~]*",)(?=")')  # as tritonclient writes it
@@ -105,10 +104,7 @@ class Asked(NamedTuple):
 @lru_cache(MOST_KNOWN)
 def parsed(text: bytes) -> Asked:
     """Raises `InvalidInput` and `Refused`."""
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the request is not JSON: {error}") from None
+    told = json_of(text)
     parameters = member("the request", told, "parameters", dict, {})
     is_binary = member("the parameters", parameters, "binary_data_output", bool, False)
     own_id = f'"id":{json.dumps(member("the request", told, "id", str))},' if "id" in told else ""
@@ -189,11 +185,6 @@ class Infer:
         await send({"type": "http.response.start", "status": 200, "headers": said})
         for left, part in enumerate(parts, 1 - len(parts)):
             await send({"type": "http.response.body", "body": part, "more_body": left < 0})
-
-
-async def aside(is_slow: bool, function: Callable[..., Any], *arguments: Any) -> Any:
-    """In a thread, if it would hold up the event loop."""
-    return await asyncio.to_thread(function, *arguments) if is_slow else function(*arguments)
 
 
 def answered(model: str, own_id: str, sent: dict[str, bool], result: Result) -> list[Any]:

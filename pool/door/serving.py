@@ -3,7 +3,6 @@
 Rows come as {"instances": [row, …]}, whole inputs as {"inputs": …}, and examples as {"examples": […], "context": …}.
 """
 
-import asyncio
 import json
 import re
 from base64 import b64encode
@@ -18,7 +17,7 @@ from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from pool.client.inputs import Options, converted
-from pool.door.door import Door, Refused
+from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of
 from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
 from pool.door.http import body_of, packed
 from pool.errors import InvalidInput, ModelNotFound
@@ -29,7 +28,6 @@ PATH = re.compile(
     r"/v1/models/(?P<model>[^/:]+)(/versions/(?P<number>[0-9]+)|/labels/(?P<label>[^/:]+))?"
     r"(:(?P<method>predict|classify|regress)|(?P<metadata>/metadata))?"
 )
-LARGE = 64 << 10  # bytes whose conversion would stall the event loop
 HUGE = re.compile(rb"(?<![0-9])[0-9]{300}|[eE]\+?[0-9]{3}")  # in what may have a number beyond a double
 TYPES: Mapping[str, set[type]] = {"string": {str, dict}, "bool": {bool}}  # JSON's for an input; else int and float
 DATA_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF"}  # others have their own name
@@ -47,9 +45,9 @@ def routes(door: Door) -> list[Mount]:
 async def serve(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     nbytes, answer = await answered(door, request)
-    content = await apart(nbytes, lambda: json.dumps(answer(), ensure_ascii=False, separators=(",", ":")))
+    content = await aside(nbytes > SLOW_BYTES, lambda: json.dumps(answer(), ensure_ascii=False, separators=(",", ":")))
     response = Response(content, media_type="application/json")
-    await (await apart(nbytes, lambda: packed(request, response)))(scope, receive, send)
+    await (await aside(nbytes > SLOW_BYTES, packed, request, response))(scope, receive, send)
 
 
 async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]]:
@@ -68,7 +66,7 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
     if found["method"]:
         async with body_of(request, door) as body:
             record = await door.record(model, version)
-            inputs, options, answer = await apart(len(body), lambda: prepared(found["method"], body, record))
+            inputs, options, answer = await aside(len(body) > SLOW_BYTES, prepared, found["method"], body, record)
             result = await door.run("serving", model, inputs, version=version, **options)
         return sum(array.nbytes for array in result.values()), partial(answer, result)
     if found["metadata"]:
@@ -78,16 +76,9 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
     return 0, partial(states, model, version, await door.client.status())
 
 
-async def apart(nbytes: int, work: Callable[[], Any]) -> Any:
-    return await asyncio.to_thread(work) if nbytes > LARGE else work()
-
-
 def prepared(method: str, body: bytearray, record: Mapping[str, Any]) -> Call:
     """A job. Raises `InvalidInput`."""
-    try:
-        asked = json.loads(body.decode(), parse_float=finite if HUGE.search(body) else None)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"JSON Parse error: {error!s:.200}") from None
+    asked = json_of(body, parse_float=finite if HUGE.search(body) else None)
     if type(asked) is not dict:
         raise InvalidInput("the body must be a JSON object")
     try:

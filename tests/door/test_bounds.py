@@ -107,6 +107,14 @@ def test_what_is_wrong_is_refused_and_its_connection_ends(door: RunningDoor, nam
     assert told(door, data)[:13] == (b"HTTP/1.1 %d " % status if status else b"")
 
 
+@pytest.mark.parametrize("path", ["v2/models/double/infer", "v1/models/double:predict"])
+def test_json_is_read_only_as_long_as_others_can_wait(running: RunningPool, path: str) -> None:
+    with start_door(running) as door:
+        answer = httpx.post(f"{door.url}/{path}", content=b" " * (17 << 20), timeout=30)
+        assert (answer.status_code, answer.json()["error"][:23]) == (413, "17825792 bytes of JSON,")
+        assert infer(door.address).json()["outputs"][0]["data"] == [42.0]
+
+
 def test_what_is_unusual_but_right_is_answered(door: RunningDoor) -> None:
     for name, pack in (("gzip", gzip.compress), ("Deflate", zlib.compress)):
         assert told(door, packed(name, pack(MIB))).endswith(b"\r\n\r\n%d" % MOST)
