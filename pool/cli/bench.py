@@ -1,7 +1,6 @@
 """`pool bench`: how fast a running pool answers jobs of one model."""
 
 import asyncio
-import math
 import sys
 import time
 from collections import Counter
@@ -17,7 +16,6 @@ from pool.errors import PoolError
 
 ALONE_S = 1.0
 SHARES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
-ABOVE_0 = click.FloatRange(0, min_open=True)
 
 
 @click.command()
@@ -26,8 +24,8 @@ ABOVE_0 = click.FloatRange(0, min_open=True)
 @click.option("--signature", metavar="NAME", help="Default: serving_default, or the only one.")
 @click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Of a job that is made up.")
 @click.option("--in-flight", type=click.IntRange(1), default=64, show_default=True, help="Jobs at a time.")
-@click.option("--rate", type=ABOVE_0, metavar="JOBS_PER_S", help="Send so many, whatever is in flight.")
-@click.option("--seconds", type=ABOVE_0, default=10.0, show_default=True)
+@click.option("--rate", type=click.FloatRange(1), metavar="JOBS_PER_S", help="Send so many, whatever is in flight.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True)
 @as_json
 @endpoint_option
 def bench(
@@ -55,14 +53,10 @@ def bench(
         return
     loads = ("one at a time", f"{load['rate']:g} a second" if load["rate"] else f"{load['in_flight']} in flight")
     rows_shown = [
-        (text, f"{each['jobs_per_s']:,.0f}", *(span(each[name]) for name in (*SHARES, "run_s")), errors(each))
+        (text, f"{each['jobs_per_s']:,.0f}", *(span(each[name]) for name in (*SHARES, "run_s")), each["errors"].total())
         for text, each in zip(loads, found, strict=True)
     ]
-    console().print(table(("LOAD", ">JOBS/S", ">P50", ">P90", ">P99", ">MAX", ">RUN", "ERRORS"), rows_shown))
-
-
-def errors(of: dict[str, Any]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in of["errors"].items()) or "none"
+    console().print(table(("LOAD", ">JOBS/S", ">P50", ">P90", ">P99", ">MAX", ">RUN", ">ERRORS"), rows_shown))
 
 
 async def drive(
@@ -92,7 +86,7 @@ async def drive(
     if not answered:
         raise PoolError(f"no job was answered: {dict(failed)}")
     answered.sort()
-    places = {name: math.ceil(share * len(answered)) - 1 for name, share in SHARES.items()}
+    places = {name: int(share * (len(answered) - 1)) for name, share in SHARES.items()}
     figures = {name: answered[place][0] for name, place in places.items()}
     run_s = sorted(run for _, run in answered)[places["p50_s"]]
     return {"jobs_per_s": len(answered) / took_s, **figures, "run_s": run_s, "errors": failed}

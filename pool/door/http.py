@@ -24,6 +24,7 @@ MOST_AHEAD = 32  # requests on a connection that wait for the answer to the one 
 HEAD_S, IDLE_S = 10, 75  # for a head from its first byte, and until that comes; looked at every PACE_S
 PACE_S, PACE_BYTES = 10.0, 640 << 10  # in so many seconds so much of a body has to come, or of an answer to leave
 MOST_HELD = 4  # times max_body: of all requests and unread answers together
+AHEAD_BYTES = 256 << 10  # of a body that wait to be read: less than PACE_BYTES
 STEP_BYTES = 1 << 20  # unpacked at a time: one or two milliseconds of the loop
 GZIP_FROM = 1024
 
@@ -76,8 +77,14 @@ class Protocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        self._extra_bytes = 0
-        super().on_body(body)
+        """Wakes the request once for so many bytes, or for the last ones; uvicorn does it for each piece that comes."""
+        self._extra_bytes, cycle = 0, self.cycle
+        if not cycle.response_complete:
+            cycle.body = cycle.body or bytearray()
+            cycle.body += body
+            if len(cycle.body) > AHEAD_BYTES:
+                self.flow.pause_reading()
+                cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         self._until = self.loop.time() + IDLE_S

@@ -16,8 +16,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from pool import Client
-from pool.door.datatypes import DATATYPES
 from pool.door.tokens import new
+from pool.wire.datatypes import DATATYPES
 from support.doors import free_address, start_door
 from support.pools import WAIT_S, pool_in, until
 
