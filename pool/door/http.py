@@ -1,4 +1,4 @@
-"""HTTP's bounds, which uvicorn does not have: on heads, on slow senders, on bodies and what they unpack to.
+"""HTTP's bounds, which uvicorn does not have: on heads, on slow senders and readers, on bodies and what they unpack to.
 
 A request's body is held once, as it came. Whoever hangs up takes his job along.
 """

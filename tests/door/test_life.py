@@ -15,7 +15,7 @@ from support.doors import free_address, infer, listens
 from support.pools import StartPool, are_gone, row, until
 
 CONFIG = """
-pool = {{ devices = ["cpu", "cpu"] }}
+pool = {{ devices = ["cpu", "cpu"], lanes = 1 }}
 model = [
     {{ name = "double", path = "stub:double" }},
     {{ name = "gated", path = "stub:double?gate={folder}/gate" }},
@@ -78,11 +78,11 @@ def test_a_door_waits_for_its_port_moves_and_ends_before_the_pool(start_pool: St
         path.write_text(path.read_text().replace("# listen", "listen"))
         client.reload()
         until(lambda: listens(second), "there is one again")
-        job = threads.submit(infer, second, 21.0, "gated")
-        until(lambda: client.status()["models"][1]["running"], "it runs")
+        jobs = [threads.submit(infer, second, 21.0, "gated") for _ in range(3)]
+        until(lambda: client.status()["models"][1]["waiting"], "two run, and one waits")
         client.stop()
         until(lambda: not listens(second), "nobody comes in any more")
         (tmp_path / "gate").touch()
-        assert job.result().json()["outputs"][0]["data"] == [42.0]
+        assert [job.result().json()["outputs"][0]["data"] for job in jobs] == [[42.0]] * 3
     assert running.process.wait(30) == 0
     assert "Traceback" not in running.log.read_text()
