@@ -150,9 +150,9 @@ async def read(request: Request, door: Door, body: bytearray) -> None:
             raise Refused(408, f"the body comes too slowly: {came} bytes so far") from None
         if message["type"] == "http.disconnect":
             raise Refused(400, "the body was cut short")
-        chunk, piece = message.get("body", b""), b""
+        chunk = message.get("body", b"")
         came += len(chunk)
-        while chunk or len(piece) == STEP_BYTES:
+        while chunk:
             try:
                 piece = chunk if unpack is None else unpack.decompress(chunk, STEP_BYTES)
             except zlib.error as error:
