@@ -24,7 +24,7 @@ MOST_AHEAD = 32  # requests on a connection that wait for the answer to the one 
 HEAD_S, IDLE_S = 10, 75  # for a head from its first byte, and until that comes; looked at every PACE_S
 PACE_S, PACE_BYTES = 10.0, 640 << 10  # in so many seconds so much of a body has to come, or of an answer to leave
 MOST_HELD = 4  # times max_body: of all requests and unread answers together
-AHEAD_BYTES = 256 << 10  # of a body that wait to be read: less than PACE_BYTES
+AHEAD_BYTES = 256 << 10  # of a body that wait to be read: at the slowest pace they come in 4 s, well within PACE_S
 STEP_BYTES = 1 << 20  # unpacked at a time: one or two milliseconds of the loop
 GZIP_FROM = 1024
 
