@@ -14,6 +14,8 @@ import pytest
 from support.doors import connected, start_door
 from support.pools import RunningPool, until
 
+pytestmark = pytest.mark.door
+
 PATH = "/v1/models/double"
 
 

@@ -16,6 +16,8 @@ from pool import Client
 from support.doors import RunningDoor, connected, infer, start_door
 from support.pools import RunningPool, row, until
 
+pytestmark = pytest.mark.door
+
 CONFIG = """
 pool = {{ devices = ["cpu"], lanes = 1 }}
 model = [

@@ -21,6 +21,8 @@ from pool.wire.datatypes import DATATYPES
 from support.doors import free_address, start_door
 from support.pools import WAIT_S, pool_in, until
 
+pytestmark = pytest.mark.door
+
 Code = grpc.StatusCode
 VALUES = {
     "BOOL": [True, False, True],

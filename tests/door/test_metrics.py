@@ -28,6 +28,8 @@ from pool.errors import ModelFailed, ModelNotFound
 from support.doors import RunningDoor, free_address, listens, start_door
 from support.pools import RunningPool, StartPool, row, until
 
+pytestmark = pytest.mark.door
+
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's package prometheus")
 
 ALERTS = (files("pool.door") / "dashboards" / "alerts.yml").read_text("utf-8")

@@ -20,6 +20,8 @@ from pool.door.tokens import new
 from support.doors import RunningDoor, start_door
 from support.pools import RunningPool, StartPool, row, until
 
+pytestmark = pytest.mark.door
+
 BINARIES = [shutil.which(name) for name in ("chromium", "chromedriver")]
 needs_browser = pytest.mark.skipif(None in BINARIES, reason="needs Debian's chromium and chromium-driver")
 

@@ -19,6 +19,8 @@ from pool.wire.tensors import DTYPES
 from support.doors import start_door
 from support.pools import RunningPool, pool_in, row, until
 
+pytestmark = pytest.mark.door
+
 MODELS = {
     "double": "stub:double?log={0}/runs",
     "gated": "stub:double?gate={0}/gate",

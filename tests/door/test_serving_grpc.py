@@ -24,7 +24,7 @@ with warnings.catch_warnings():
 
     from workers.tf.library import tf
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.door, pytest.mark.tensorflow]
 Code = grpc.StatusCode
 MOST = 1 << 20
 

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     from tf.making import save_graph, v1
     from workers.tf.library import tf
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.door, pytest.mark.tensorflow]
 
 
 def half_plus(folder: Path, plus: float) -> None:
