@@ -18,6 +18,8 @@ from pool.wire.datatypes import DATATYPES
 from support.doors import RunningDoor, start_door
 from support.pools import RunningPool, pool_in, until
 
+pytestmark = pytest.mark.door
+
 del triton.InferenceServerClient.__del__  # it closes once more, in whatever thread the garbage is collected
 
 VALUES: dict[str, list[Any]] = {

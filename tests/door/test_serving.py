@@ -14,6 +14,8 @@ import pytest
 from support.doors import start_door
 from support.pools import pool_in, until
 
+pytestmark = pytest.mark.door
+
 MODELS = """
 [pool]
 devices = ["cpu"]
