@@ -11,6 +11,8 @@ import pytest
 from support.doors import start_door
 from support.pools import RunningPool
 
+pytestmark = pytest.mark.door
+
 X = {"name": "x", "datatype": "FP32", "shape": [1, 1]}
 ONE = b"\0\0\x80?"
 

@@ -14,6 +14,8 @@ from pool import Client
 from support.doors import free_address, infer, listens
 from support.pools import StartPool, are_gone, row, until
 
+pytestmark = pytest.mark.door
+
 CONFIG = """
 pool = {{ devices = ["cpu", "cpu"], lanes = 1 }}
 model = [
