@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import pytest
 
 from pool import Client
 from support.doors import free_address, infer, listens
