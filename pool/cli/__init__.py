@@ -12,8 +12,7 @@ import click
 
 from pool.cli.asking import drain, health, load, logs, reload, restart, stop, submit, undrain, unload, wait
 from pool.cli.bench import bench
-from pool.cli.door import door, token
-from pool.cli.local import check, doctor, init, show_page, start, systemd
+from pool.cli.local import check, doctor, door, init, show_page, start, systemd, token
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
 from pool.log import printable

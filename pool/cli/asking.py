@@ -46,9 +46,12 @@ def submit(
     \b
     pool submit digits --input pixels=@seven.json
     """
-    from pool.cli.values import as_json_values, as_text, read_inputs, signature_of
+    from pool.cli.values import as_json_values, as_text, read_inputs
+    from pool.client.inputs import Request, chosen, signatures_of
 
-    values = read_inputs(inputs, signature_of(client.model(model), signature).inputs, sys.stdin.buffer)
+    values = read_inputs(
+        inputs, chosen(Request(model, signature), signatures_of(client.model(model))).inputs, sys.stdin.buffer
+    )
     result = client.run(model, values, signature=signature, outputs=outputs or None, **more)
     if as_json:
         echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})

@@ -36,11 +36,12 @@ def bench(
     First one job at a time, then many. RUN is what of P50 is the model's own time: what Session.run takes there. With
     --rate, a job's time counts from the instant when it was due, even if it was sent later.
     """
-    from pool.cli.values import made_up, read_inputs, signature_of
+    from pool.cli.values import made_up, read_inputs
+    from pool.client.inputs import Request, chosen, signatures_of
 
     async def measured() -> list[dict[str, Any]]:
         async with pool.AsyncClient(endpoint) as client:
-            known = signature_of(await client.model(model), signature)
+            known = chosen(Request(model, signature), signatures_of(await client.model(model)))
             values = read_inputs(inputs, known.inputs, sys.stdin.buffer) if inputs else made_up(known, rows)
             submit = partial(client.submit, model, values, signature=signature)
             await submit()  # raises what is wrong with them

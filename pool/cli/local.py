@@ -1,4 +1,4 @@
-"""The commands that need no pool: `pool start`, which is one, `init`, `check`, `doctor`, `systemd` and `help`."""
+"""The commands that need no pool: `pool start`, which is one, `door`, `token`, `init`, `check`, `doctor` and so on."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pool.cli.screen import as_json, config_option, console, echo_json, table
+from pool.cli.screen import as_json, config_option, console, echo_json, endpoint_option, table
 from pool.devices import Device, cpu_share, environment, slots
 from pool.devices.monitor import Monitor
 from pool.docs import pages
-from pool.errors import PoolError
+from pool.errors import InvalidConfig, PoolError
 from pool.log import printable
 
 if TYPE_CHECKING:
@@ -54,6 +54,41 @@ def start(config: Path | None, embedded: int | None) -> int:
             image = os.path.relpath(DEMO / "seven.json")
             click.echo(f"next, in another terminal: {program} submit digits --input pixels=@{image}", err=True)
     return run(settings, Path(path) if path else None, embedded)
+
+
+@click.command()
+@config_option
+@endpoint_option
+@click.option("--parent", type=int, hidden=True, help="The pid of the pool that the door ends with.")
+def door(config: Path | None, endpoint: str | None, parent: int | None) -> int:
+    """Serve HTTP and gRPC at the addresses of [door], in front of a pool that runs or comes.
+
+    `pool start` does that by itself, where [door] has an address. Several doors may stand before one pool.
+    """
+    from pool.config.sections import Door
+    from pool.door.server import run
+
+    if parent is not None:  # which gives what it has checked, and not what the file may have become
+        return run(Door.model_construct(**json.load(sys.stdin)), endpoint, parent)
+    return run(read_config(config)[1].door, endpoint, None)
+
+
+@click.group()
+def token() -> None:
+    """Manage the tokens that callers of the door show."""
+
+
+@token.command("new")
+@click.argument("name")
+@config_option
+def new_token(name: str, config: Path | None) -> None:
+    """Make a token for NAME and print it. The file of [door] tokens keeps its digest; an older one of NAME ends."""
+    from pool.door.tokens import new
+
+    path = read_config(config)[1].door.tokens
+    if path is None:
+        raise InvalidConfig('[door] has no tokens; write such as tokens = "tokens.txt"')
+    click.echo(new(Path(path), name))
 
 
 @click.command()

@@ -16,16 +16,9 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from pool.client.inputs import Request, chosen
 from pool.log import printable
 from pool.wire.signatures import Signature, TensorInfo, choice
 from pool.wire.tensors import DTYPE_NAMES, DTYPES
-
-
-def signature_of(record: Mapping[str, Any], asked: str | None) -> Signature:
-    """The one that is meant, of the pool's record of a model. Raises `InvalidInput`."""
-    known = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
-    return chosen(Request(record["name"], asked), known)
 
 
 def made_up(signature: Signature, rows: int) -> dict[str, Any]:

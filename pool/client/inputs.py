@@ -157,11 +157,16 @@ class Planner:
 
     def learn(self, model: str, record: Mapping[str, Any]) -> Signatures:
         """From the pool's answer to the question "model"."""
-        made = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
+        made = signatures_of(record)
         self._plans.clear()  # some may have been made without them
         self._learned_at[model] = time.monotonic()
         self.known[model] = made
         return made
+
+
+def signatures_of(record: Mapping[str, Any]) -> Signatures:
+    """`record`: what the pool says of a model."""
+    return {name: Signature.from_record(each) for name, each in record["signatures"].items()}
 
 
 def chosen(request: Request, known: Signatures) -> Signature:

@@ -24,7 +24,7 @@ from pydantic.functional_validators import AfterValidator, BeforeValidator, Wrap
 from pool.endpoint import ipc_path
 
 DEMO = {"name": "digits", "path": str(Path(__file__).parents[2] / "workers" / "demo" / "digits")}
-LOOPBACK = re.compile(r"127\.|localhost:|\[::1\]")
+LOOPBACK = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\]):\d+")
 STUB = "stub:"  # a model of the tests' backend, which has no files
 
 
@@ -237,7 +237,7 @@ class Door(Section):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         for name, address in (("listen", self.listen), ("grpc", self.grpc)):
-            if address is not None and self.tokens is None and not LOOPBACK.match(address):
+            if address is not None and self.tokens is None and not LOOPBACK.fullmatch(address):
                 raise ValueError(f"{name} = {address!r} lets other machines in; set tokens, or write 127.0.0.1")
         if (self.certificate is None) != (self.certificate_key is None):
             raise ValueError("certificate and certificate_key belong together; write both")

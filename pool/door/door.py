@@ -52,7 +52,15 @@ def json_of(text: bytes | bytearray, **options: Any) -> Any:
         raise errors.InvalidInput(f"JSON Parse error: {error!s:.200}") from None
 
 
+def number_of(version: str) -> str:
+    """A model without numbered versions is its own version 1. Behind a + is what its files are since a change."""
+    return version.partition("+")[0] or "1"
+
+
 def status_of(error: errors.PoolError) -> tuple[int, grpc.StatusCode]:
+    """Clients and proxies send again by themselves what is 503 and UNAVAILABLE: no lost job of a stateful model is."""
+    if isinstance(error, errors.WorkerLost) and not error.retryable:
+        return 500, grpc.StatusCode.INTERNAL
     return STATUS.get(type(error), (500, grpc.StatusCode.INTERNAL))
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from starlette.requests import Request
@@ -18,10 +18,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from pool import Result
-from pool.client.inputs import Options, chosen, converted, requested
-from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of
+from pool.client.inputs import Options, chosen, converted, requested, signatures_of
+from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
 from pool.door.http import GZIP_FROM, body_of, packed
-from pool.door.parameters import member, options_of
 from pool.errors import InvalidInput
 from pool.wire import RELEASE
 from pool.wire.datatypes import DATATYPE_OF, arrays_of, described, encoded, tensor_info
@@ -39,6 +38,8 @@ NOT_BUILT = ("sharedmemory", "trace", "logging", "generate", "unload", "load")
 PLATFORM = "tensorflow_savedmodel"
 UNCOUNTED = ("queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 Record = Mapping[str, Any]  # of `Client.models`, or of the pool's status
+KINDS = {bool: "true or false", int: "a whole number", str: "a text", list: "a list", dict: "a JSON object"}
+Kind = TypeVar("Kind", bool, int, str, list[Any], dict[str, Any])
 
 
 def routes(door: Door) -> list[Route]:
@@ -84,6 +85,32 @@ def place(scope: Scope) -> tuple[str, str | None]:
     """The model and the version that a path names: a number or a label; None is the newest."""
     version = scope["path_params"].get("version")
     return scope["path_params"]["model"], None if version == "-1" else version
+
+
+def member(what: str, told: object, key: str, kind: type[Kind], default: Kind | None = None) -> Kind:
+    """Of an object that somebody sent. Raises `InvalidInput`."""
+    if not isinstance(told, dict):
+        raise InvalidInput(f"{what} is {told!r:.40}; give a JSON object")
+    value = told.get(key, default)
+    if type(value) is not kind:
+        raise InvalidInput(f"{what}: {key} is {value!r:.40}; give {KINDS[kind]}")
+    return value
+
+
+def options_of(parameters: dict[str, Any]) -> Options:
+    """A job's options. Parameters that are not known are for models of other servers. Raises `InvalidInput`."""
+    what = "the parameters"
+    microseconds, level = (member(what, parameters, name, int, 0) for name in ("timeout", "priority"))
+    if microseconds < 0 or level < 0:
+        raise InvalidInput(f"{what}: timeout is {microseconds}, priority {level}; give 1 or more, or 0 for the default")
+    if parameters.get("sequence_id", 0) not in (0, ""):
+        raise InvalidInput(f"{what}: there are no sequences, for all jobs share a model's state; leave sequence_id out")
+    for name in parameters:
+        if name.startswith("triton_"):
+            raise InvalidInput(f"{what}: {name!r:.80} is reserved, as all that begins with triton_; leave it out")
+    timeout_s, priority = min(microseconds, 1 << 62) / 1e6 or None, max(-100, 101 - level) if level else 0
+    signature = member(what, parameters, "signature", str, "") or None
+    return Options(timeout=timeout_s, priority=priority, signature=signature)
 
 
 class Asked(NamedTuple):
@@ -207,11 +234,6 @@ def answered(model: str, own_id: str, sent: dict[str, bool], result: Result) -> 
     return [f'{head},"outputs":[{",".join(outputs)}]}}'.encode(), *tensors]
 
 
-def number_of(version: str) -> str:
-    """A model without numbered versions is its own version 1. Behind a + is what its files are since a change."""
-    return version.partition("+")[0] or "1"
-
-
 def named(record: Record) -> dict[str, str]:
     """The name is without the number that it has where several versions are served."""
     return {"name": record["name"].partition("@")[0], "version": number_of(record["version"])}
@@ -219,8 +241,7 @@ def named(record: Record) -> dict[str, str]:
 
 def signature_of(record: Record, asked: str) -> Signature:
     """The one that a job gets. Raises `InvalidInput`."""
-    known = {name: Signature.from_record(each) for name, each in record["signatures"].items()}
-    return chosen(requested(record["name"], signature=asked), known)
+    return chosen(requested(record["name"], signature=asked), signatures_of(record))
 
 
 def metadata(record: Record, models: Iterable[Record], signature: str = "") -> dict[str, Any]:

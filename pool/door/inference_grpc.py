@@ -8,9 +8,8 @@ import numpy as np
 from pool import Result
 from pool.client.inputs import converted
 from pool.door import inference
-from pool.door.door import SLOW_BYTES, Door, Refused, aside
-from pool.door.inference import SLOW_ELEMENTS, number_of
-from pool.door.parameters import options_of
+from pool.door.door import SLOW_BYTES, Door, Refused, aside, number_of
+from pool.door.inference import SLOW_ELEMENTS, options_of
 from pool.door.protos import message
 from pool.door.rpc import refusal, within
 from pool.errors import InvalidInput, PoolError

@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from pool.client.inputs import Options, converted
-from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of
+from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
 from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
 from pool.door.http import body_of, packed
 from pool.errors import InvalidInput, ModelNotFound
@@ -72,7 +72,7 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
     if found["metadata"]:
         return 0, partial(metadata, model, await door.record(model, version))
     if found["label"]:
-        version = (await door.record(model, version))["version"].partition("+")[0] or "1"
+        version = number_of((await door.record(model, version))["version"])
     return 0, partial(states, model, version, await door.client.status())
 
 
@@ -200,7 +200,7 @@ def metadata(model: str, record: Mapping[str, Any]) -> Any:
         signatures[name] = {"method_name": "tensorflow/serving/predict", "defaults": {}}
         for side in ("inputs", "outputs"):
             signatures[name][side] = {tensor: told(*info) for tensor, info in each[side].items()}
-    spec = {"name": model, "signature_name": "", "version": record["version"].partition("+")[0] or "1"}
+    spec = {"name": model, "signature_name": "", "version": number_of(record["version"])}
     return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
 
 
@@ -209,7 +209,7 @@ def states(model: str, version: str | None, pool: Mapping[str, Any]) -> Any:
     best: dict[str, tuple[int, str]] = {}
     for slot in pool["slots"]:
         for name, (text, _) in slot["versions"].items():
-            number = text.partition("+")[0] or "1"  # a model without numbered versions is its own version 1
+            number = number_of(text)
             state = "END" if name in slot["failed"] else STATES.get(slot["state"], "LOADING")
             said = BEST.index(state), slot["failed"].get(name, slot["why"])
             if name.partition("@")[0] == model and version in (None, number):

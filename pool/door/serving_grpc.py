@@ -9,9 +9,9 @@ from google.protobuf.json_format import ParseDict
 
 from pool import Result
 from pool.client.inputs import Options, converted
-from pool.door.door import SLOW_BYTES, Door, aside
+from pool.door.door import SLOW_BYTES, Door, aside, number_of
 from pool.door.examples import classified, outputs_of, regressed
-from pool.door.inference import number_of, signature_of
+from pool.door.inference import signature_of
 from pool.door.inference_grpc import MADE_AS
 from pool.door.protos import POOL, message
 from pool.door.rpc import within

@@ -44,6 +44,8 @@ def test_tokens_are_made_replaced_and_taken_away_while_the_door_serves(running: 
     file, config = tmp_path / "tokens.txt", ("--config", tmp_path / "config.toml")
     config[1].write_text("[door]\nlisten = '0.0.0.0:1'\n")
     assert "listen = '0.0.0.0:1' lets other machines in; set tokens" in refused("door", *config)
+    config[1].write_text("[door]\ngrpc = '127.example:1'\n")
+    assert "grpc = '127.example:1' lets other machines in" in refused("door", *config)
     config[1].write_text("[door]\nlisten = '0.0.0.0:1'\ntokens = 'tokens.txt'\n")
 
     def new(name: str) -> str:

@@ -9,10 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
 
 from pool import Client
-from support.doors import free_address, infer, listens
+from support.doors import free_address, infer, listens, start_door
 from support.pools import StartPool, are_gone, row, until
 
 pytestmark = pytest.mark.door
@@ -89,3 +92,15 @@ def test_a_door_waits_for_its_port_moves_and_ends_before_the_pool(start_pool: St
         assert [job.result().json()["outputs"][0]["data"] for job in jobs] == [[42.0]] * 3
     assert running.process.wait(30) == 0
     assert "Traceback" not in running.log.read_text()
+
+
+def test_no_client_sends_a_lost_job_of_a_stateful_model_again_by_itself(start_pool: StartPool) -> None:
+    """503 and UNAVAILABLE say that one may. A first worker dies of the job; the second one has not seen it."""
+    with start_door(start_pool('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "count"\npath = "stub:count"\n')) as door:
+        answer = infer(door.address, -2.0, "count")
+        assert (answer.status_code, "retry-after" in answer.headers) == (500, False)
+        until(lambda: httpx.get(f"{door.url}/v2/health/ready").status_code == 200, "the next worker")
+        x = triton.InferInput("x", [1, 1], "FP32").set_data_from_numpy(np.float32([[-2]]))
+        client = triton.InferenceServerClient(door.grpc)
+        with client, pytest.raises(InferenceServerException, match="INTERNAL"):
+            client.infer("count", [x])
