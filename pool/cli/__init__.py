@@ -12,7 +12,8 @@ import click
 
 from pool.cli.asking import drain, health, load, logs, reload, restart, stop, submit, undrain, unload, wait
 from pool.cli.bench import bench
-from pool.cli.local import check, doctor, door, init, show_page, start, systemd, token
+from pool.cli.doctor import doctor
+from pool.cli.local import check, door, init, show_page, start, systemd, token
 from pool.cli.status import models, placement, status
 from pool.errors import InvalidConfig, PoolError
 from pool.log import printable

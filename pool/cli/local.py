@@ -1,24 +1,21 @@
-"""The commands that need no pool: `pool start`, which is one, `door`, `token`, `init`, `check`, `doctor` and so on."""
+"""The commands that need no pool: `pool start`, which is one, `door`, `token`, `init`, `check` and so on."""
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pool.cli.screen import as_json, config_option, console, echo_json, endpoint_option, table
-from pool.devices import Device, cpu_share, environment, slots
 from pool.devices.monitor import Monitor
 from pool.docs import pages
 from pool.errors import InvalidConfig, PoolError
-from pool.log import printable
 
 if TYPE_CHECKING:
     from pool.config import Config
@@ -167,58 +164,6 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
         console().print(table(("MODEL", ">NEEDS", "FROM", "SLOTS", "PATH"), rows), *missing, sep="\n")
     if find_spec("tensorflow") is None:
         raise PoolError("TensorFlow is not installed here; pip install 'tf-worker-pool[worker]'")
-
-
-@click.command()
-@click.option("--timeout", type=click.FloatRange(1), default=150.0, show_default=True, help="Of each try, in seconds.")
-@as_json
-def doctor(timeout: float, as_json: bool) -> int:
-    """Check whether TensorFlow works here, on the CPU and on each GPU. Exit status 1 if not.
-
-    Each is tried in a process of its own, with a time-out, for a driver may hang in any call.
-    """
-    found = []
-
-    def look(check: str, act: Callable[..., str], *given: Any) -> None:
-        try:
-            verdict, text = "ok", act(*given)
-        except PoolError as error:
-            verdict, text = "failure", str(error)
-        found.append({"check": check, "verdict": verdict, "text": text})
-        if not as_json:
-            click.echo(f"{click.style(verdict, 'green' if verdict == 'ok' else 'red')}: {check}: {printable(text)}")
-
-    gpus: list[Device] = []
-    look("NVML", listed, gpus)
-    for device in (Device("cpu"), *gpus):
-        look(device.label, tried, device, timeout)
-    if as_json:
-        echo_json(found)
-    return int(any(each["verdict"] == "failure" for each in found))
-
-
-def listed(gpus: list[Device]) -> str:
-    """Adds those that a pool would use."""
-    with closing(Monitor()) as monitor:
-        gpus += [device for device in slots(None, os.environ, monitor) if device.uuids]
-    return f"GPUs that can be used: {len(gpus)}"
-
-
-def tried(device: Device, timeout_s: float) -> str:
-    """What `workers.probe` says of a device."""
-    environ = environment(device, os.environ, {"log_device_placement": False}, cpu_share([device]))
-    argv, pipe = [sys.executable, "-P", "-m", "workers.probe", str(len(device.uuids))], subprocess.PIPE
-    child = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
-    try:
-        texts = [output.decode(errors="replace").strip() for output in child.communicate(timeout=timeout_s)]
-    except subprocess.TimeoutExpired:
-        raise PoolError(f"TensorFlow is silent for {timeout_s:g} s: see `nvidia-smi`, or give --timeout") from None
-    finally:
-        child.kill()  # and not waited for: the driver may hold it
-    said, errors = (text.rpartition("\n")[2] for text in texts)
-    if child.returncode:
-        raise PoolError(f"TensorFlow ends its process with status {child.returncode}: {errors:.600}")
-    return f"{said}, computes on {device.name}"
 
 
 @click.command()

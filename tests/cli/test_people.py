@@ -1,6 +1,7 @@
 """What helps people: `pool init`, `pool doctor`, and the figures of the last minute."""
 
 import json
+import os
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from pool import Client
+from pool.cli.doctor import limits
+from pool.endpoint import own
 from pool.errors import ModelFailed
 from support.pools import StartPool, command, row, until
 
@@ -20,10 +23,14 @@ GPU = {"uuid": "GPU-12345678-0000", "memory": 16 << 30}
 
 # Whatever is asked of it is a class without an effect. It has the GPUs that it is shown.
 FAKE = '''
-import contextlib, logging, os, sys, time, types
+import contextlib, json, logging, os, sys, time, types
 what = os.environ["FAKE_TENSORFLOW"]
 if what == "hang": time.sleep(60)
 if what == "kill": os.kill(os.getpid(), 9)
+if what == "keep":
+    state = json.loads(open(os.environ["FAKE_NVML_STATE"]).read())
+    state["gpus"] = [{**gpu, "used": 5 << 30} for gpu in state["gpus"]]
+    open(os.environ["FAKE_NVML_STATE"], "w").write(json.dumps(state))
 if what == "fail": raise ImportError("libcudart.so.12:\\nno such file")
 class Nothing(type):
     def __getattr__(cls, name):
@@ -91,7 +98,7 @@ def doctor(tmp_path: Path, told: Callable[..., None], monkeypatch: pytest.Monkey
             (tmp_path / "tensorflow").mkdir()
             (tmp_path / "tensorflow" / "__init__.py").write_text(FAKE)
             monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-        argv = ["doctor", "--json", *(["--timeout", "2"] if tensorflow == "hang" else [])]
+        argv = ["doctor", "--json", *(["--timeout", "2"] if tensorflow in ("hang", "keep") else [])]
         found = json.loads(command(*argv, status=status, FAKE_TENSORFLOW=tensorflow))
         return {each["check"]: [each["verdict"], each["text"]] for each in found}
 
@@ -113,6 +120,9 @@ def test_a_gpu_that_tensorflow_does_not_see(doctor: Doctor) -> None:
 
 def test_each_gpu_is_tried_by_its_uuid(doctor: Doctor) -> None:
     found = doctor(GPU, {"uuid": "GPU-99999999-0000", "bus": "0:2B:00.0", "name": "NVIDIA A100"}, tensorflow="work")
+    about_machine = {check: found.pop(check) for check in ("endpoint", "shared memory", "limits")}
+    assert {verdict for verdict, _ in about_machine.values()} == {"ok"}
+    assert about_machine["endpoint"][1] == own(os.environ, os.getuid())
     assert found == {
         "NVML": ["ok", "GPUs that can be used: 2"],
         "cpu": ["ok", "TensorFlow 9.9, built for CUDA 12.5, computes on CPU"],
@@ -135,6 +145,30 @@ def test_a_tensorflow_that_does_not_work(doctor: Doctor, tensorflow: str, why: s
     verdict, text = found["cpu"]
     assert verdict == "failure"
     assert why in text
+
+
+def test_memory_that_does_not_come_back(doctor: Doctor) -> None:
+    verdict, text = doctor(GPU, status=1, tensorflow="keep")["gpu:0 (GPU-12345678…)"]
+    assert verdict == "failure"
+    assert "5.4 GB are not free again" in text
+
+
+def test_a_container_with_fewer_cores_than_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    (tmp_path / "memory.max").write_text("2000000000\n")
+    monkeypatch.setitem(limits.__globals__, "CGROUPS", tmp_path)
+    told = limits()
+    assert told.startswith("2.0 GB memory, 0.5 cores, ")
+    assert told.endswith("TF_NUM_INTRAOP_THREADS to 1")
+
+
+def test_an_endpoint_in_a_folder_of_others(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others").chmod(0o777)
+    monkeypatch.setenv("POOL_ENDPOINT", f"ipc://{tmp_path}/others/pool.sock")
+    verdict, text = doctor(status=1, tensorflow="work")["endpoint"]
+    assert verdict == "failure"
+    assert "into which nobody else can write" in text
 
 
 def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
