@@ -9,13 +9,14 @@ import select
 import sys
 import time
 import tomllib
+from contextlib import suppress
 from typing import Any
 
 import click
 
 import pool
 from pool.cli.screen import Texts, as_json, echo_json, endpoint_option, with_client
-from pool.errors import PoolError, PoolUnreachable
+from pool.errors import DeadlineExceeded, PoolError, PoolUnreachable
 
 LOOKED_AT_S = 0.5  # between two looks for a pool, or for new lines of it
 
@@ -68,8 +69,12 @@ def stop(client: "pool.Client") -> None:
     """
     process = os.pidfd_open(client.status()["pool"]["pid"])
     client.stop()
-    client.close()
-    select.select([process], [], [])
+    shown = ""
+    while not select.select([process], [], [], LOOKED_AT_S)[0]:
+        with suppress(PoolError):  # it may end at any time
+            running = sum(model["running"] for model in client.status()["models"])
+            if shown != (shown := f"jobs that still run: {running}"):
+                click.echo(shown, err=True)
 
 
 @click.command()
@@ -78,15 +83,23 @@ def stop(client: "pool.Client") -> None:
 @endpoint_option
 def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
     """Wait until the pool serves all of its models. It need not have started yet."""
-    until = time.monotonic() + timeout
+    shown, until = "", time.monotonic() + timeout
     while True:
+        left_s = until - time.monotonic()
         try:
             with pool.Client(endpoint) as client:
-                client.wait_ready(max(0.0, until - time.monotonic()), model)
+                line = readiness(client)
+                client.wait_ready(max(0.0, min(left_s, LOOKED_AT_S)), model)
                 click.echo(readiness(client))
                 return
+        except DeadlineExceeded:
+            if left_s < 0:
+                raise
+            if line != shown:
+                click.echo(line, err=True)
+            shown = line
         except PoolUnreachable:
-            if time.monotonic() > until:
+            if left_s < 0:
                 raise
             time.sleep(LOOKED_AT_S)
 

@@ -48,11 +48,12 @@ def bench(
             alone = await drive(submit, ALONE_S, 1, None)
             return [alone, await drive(submit, **load)]
 
+    loads = ("one at a time", f"{load['rate']:g} a second" if load["rate"] else f"{load['in_flight']} in flight")
+    click.echo(f"{loads[0]} for {ALONE_S:g} s, then {loads[1]} for {load['seconds']:g} s …", err=True)
     found = asyncio.run(measured())
     if as_json:
         echo_json(dict(zip(("alone", "loaded"), found, strict=True)))
         return
-    loads = ("one at a time", f"{load['rate']:g} a second" if load["rate"] else f"{load['in_flight']} in flight")
     rows_shown = [
         (text, f"{each['jobs_per_s']:,.0f}", *(span(each[name]) for name in (*SHARES, "run_s")), each["errors"].total())
         for text, each in zip(loads, found, strict=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.pools import RunningPool, StartPool, command
+from pool import Client
+from support.pools import RunningPool, StartPool, command, row
 
 READY = "READY: 1 of 1 slots ready, 1 of 1 models served\n"
 SEVEN = Path(__file__).parents[2] / "workers" / "demo" / "seven.json"
@@ -79,6 +80,22 @@ def test_watch_draws_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Run
     assert b"Traceback" not in left
     assert process.wait() == 130
     assert termios.tcgetattr(screen) == before
+
+
+def test_wait_and_stop_say_what_they_wait_for(start_pool: StartPool, tmp_path: Path) -> None:
+    config = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:double?{}"\n'
+    hanging = start_pool(config.format("load=hang"), wait=False)
+    told = command("wait", "--timeout", "3", status=1, POOL_ENDPOINT=hanging.endpoint)
+    assert told.startswith("STARTING: 0 of 1 slots ready, 0 of 1 models served\npool: ")
+
+    running = start_pool(config.format(f"gate={tmp_path}/gate"))
+    with Client(running.endpoint) as client:
+        job = client.submit("m", row())
+        process, screen = on_terminal(running, "stop")
+        assert b"jobs that still run: 1" in shown(screen, b": 1")
+        (tmp_path / "gate").touch()
+        assert process.wait(30) == 0
+        assert job.result(0)["y"] == 2
 
 
 def test_bench_counts_a_job_s_time_from_the_instant_when_it_was_due(start_pool: StartPool) -> None:
