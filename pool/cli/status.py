@@ -14,11 +14,11 @@ from rich.text import Text
 import pool
 from pool.cli.screen import as_json, console, echo_json, span, table, with_client
 from pool.log import printable
+from pool.wire.records import ModelRecord, SlotRecord, Status
 from pool.wire.signatures import Signature
 
 EVERY_S = 1.0
 STYLES = {"READY": "green", "FATAL": "red", "STUCK": "red", "BACKOFF": "red", "FAILED": "red"}  # else yellow
-Record = Mapping[str, Any]
 
 
 @click.command()
@@ -34,7 +34,7 @@ def status(client: "pool.Client", watch: bool, as_json: bool) -> None:
     is_live = watch and not as_json and on.is_terminal
     with Live(console=on, screen=True, auto_refresh=False) if is_live else nullcontext() as screen:
         while True:
-            record = client.status()
+            record: Status = client.status()
             if as_json:
                 echo_json(record)
             elif screen is not None:
@@ -46,7 +46,7 @@ def status(client: "pool.Client", watch: bool, as_json: bool) -> None:
             time.sleep(EVERY_S)
 
 
-def drawn(record: Record) -> Group:
+def drawn(record: Status) -> Group:
     about, queue = record["pool"], record["queue"]
     head = Text.assemble("pool ", state(about), f", up {span(about['uptime_s'])}, pid {about['pid']}")
     head.append(f", release {about['release']}\n{printable(about['endpoint'])}\njobs: {queue['jobs']:,} of ")
@@ -59,9 +59,11 @@ def drawn(record: Record) -> Group:
         (each["slot"], each["device"], each["pid"] or "–", state(each), versioned(each), each["doing"], gpus(each))
         for each in record["slots"]
     ]
-    counts = ("waiting", "running", "done", "failed", "rate")
     loads = [
-        (each["name"], state(each), *(f"{each[key]:,.0f}" for key in counts), span(each["p50_s"]), span(each["p99_s"]))
+        (
+            *(each["name"], state(each), f"{each['waiting']:,}", f"{each['running']:,}", f"{each['done']:,}"),
+            *(f"{each['failed']:,}", f"{each['rate']:,.0f}", span(each["p50_s"]), span(each["p99_s"])),
+        )
         for each in record["models"]
     ]
     titles = (">SLOT", "DEVICE", ">PID", "STATE", "MODELS", "NOW", "GPU")
@@ -70,28 +72,28 @@ def drawn(record: Record) -> Group:
     return Group(head, above, "", below, *map(printable, troubles(record)))
 
 
-def versioned(slot: Record) -> str:
+def versioned(slot: SlotRecord) -> str:
     """Its models, with their versions."""
     return ", ".join(f"{name} {slot['versions'].get(name, [''])[0]}".rstrip() for name in slot["models"]) or "–"
 
 
-def gpus(slot: Record) -> str:
+def gpus(slot: SlotRecord) -> str:
     """Memory in use, load and temperature of each."""
     shown = []
     for gpu in slot["gpus"]:
-        used, total = (decimal(gpu[key]) if gpu[key] is not None else "?" for key in ("used_bytes", "total_bytes"))
-        rest = [f"{gpu[key]}{unit}" for key, unit in (("utilization", " %"), ("temperature", " °C")) if gpu[key]]
+        used, total = ("?" if size is None else decimal(size) for size in (gpu["used_bytes"], gpu["total_bytes"]))
+        rest = [f"{each}{unit}" for each, unit in ((gpu["utilization"], " %"), (gpu["temperature"], " °C")) if each]
         shown.append(", ".join([f"{used} of {total}", *rest]))
     return "; ".join(shown)
 
 
-def state(of: Record) -> Text:
+def state(of: Mapping[str, Any]) -> Text:
     """Of a slot also for how long."""
     since = f" {span(of['for_s'])}" if "for_s" in of else ""
     return Text.assemble((of["state"], STYLES.get(of["state"], "yellow")), since)
 
 
-def troubles(record: Record) -> Iterator[str]:
+def troubles(record: Status) -> Iterator[str]:
     for slot in record["slots"]:
         if slot["why"]:
             yield f"Slot {slot['slot']} is {slot['state']}: {slot['why']}"
@@ -115,7 +117,7 @@ def troubles(record: Record) -> Iterator[str]:
 @with_client
 def models(client: "pool.Client", as_json: bool) -> None:
     """Show each model with its signatures, and what these take and give."""
-    records = client.models()
+    records: list[ModelRecord] = client.models()
     if as_json:
         echo_json(records)
         return

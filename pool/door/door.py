@@ -13,6 +13,7 @@ from pool import AsyncClient, Result, errors
 from pool.client.inputs import Options
 from pool.config.sections import Door as Settings
 from pool.door.tokens import Tokens
+from pool.wire.records import ModelRecord
 
 STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
     errors.InvalidInput: (400, grpc.StatusCode.INVALID_ARGUMENT),
@@ -115,13 +116,13 @@ class Door:
     async def _is_numbered(self, model: str) -> bool:
         return bool((await self.client.model(model, 0.0))["version"])
 
-    async def record(self, model: str, version: str | int | None = None) -> dict[str, Any]:
+    async def record(self, model: str, version: str | int | None = None) -> ModelRecord:
         """What the pool says of a model that is loaded, as `Client.model` has it.
 
         Raises `ModelNotFound`, `ModelFailed`, and `PoolUnreachable` while it is being loaded.
         """
         try:
-            record: dict[str, Any] = await self.client.model(model if version is None else f"{model}@{version}", 0.0)
+            record: ModelRecord = await self.client.model(model if version is None else f"{model}@{version}", 0.0)
             return record
         except errors.ModelNotFound:
             if str(version) != "1" or await self._is_numbered(model):

@@ -24,6 +24,7 @@ from pool.door.http import GZIP_FROM, body_of, packed
 from pool.errors import InvalidInput
 from pool.wire import RELEASE
 from pool.wire.datatypes import DATATYPE_OF, arrays_of, described, encoded, tensor_info
+from pool.wire.records import ModelRecord, Status
 from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import Array
 
@@ -37,7 +38,6 @@ EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "
 NOT_BUILT = ("sharedmemory", "trace", "logging", "generate", "unload", "load")
 PLATFORM = "tensorflow_savedmodel"
 UNCOUNTED = ("queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
-Record = Mapping[str, Any]  # of `Client.models`, or of the pool's status
 KINDS = {bool: "true or false", int: "a whole number", str: "a text", list: "a list", dict: "a JSON object"}
 Kind = TypeVar("Kind", bool, int, str, list[Any], dict[str, Any])
 
@@ -234,17 +234,17 @@ def answered(model: str, own_id: str, sent: dict[str, bool], result: Result) -> 
     return [f'{head},"outputs":[{",".join(outputs)}]}}'.encode(), *tensors]
 
 
-def named(record: Record) -> dict[str, str]:
+def named(record: ModelRecord) -> dict[str, str]:
     """The name is without the number that it has where several versions are served."""
     return {"name": record["name"].partition("@")[0], "version": number_of(record["version"])}
 
 
-def signature_of(record: Record, asked: str) -> Signature:
+def signature_of(record: ModelRecord, asked: str) -> Signature:
     """The one that a job gets. Raises `InvalidInput`."""
     return chosen(requested(record["name"], signature=asked), signatures_of(record))
 
 
-def metadata(record: Record, models: Iterable[Record], signature: str = "") -> dict[str, Any]:
+def metadata(record: ModelRecord, models: Iterable[ModelRecord], signature: str = "") -> dict[str, Any]:
     info, name = signature_of(record, signature), named(record)["name"]
     versions = sorted({int(named(each)["version"]) for each in models if named(each)["name"] == name})
     told: dict[str, Any] = {"name": name, "versions": [*map(str, versions)], "platform": PLATFORM}
@@ -253,7 +253,7 @@ def metadata(record: Record, models: Iterable[Record], signature: str = "") -> d
     return told
 
 
-def config(record: Record, signature: str = "") -> dict[str, Any]:
+def config(record: ModelRecord, signature: str = "") -> dict[str, Any]:
     """As Triton would make it up. With a `max_batch_size` the `dims` are without the axis of the batch."""
     info = signature_of(record, signature)
     shapes = [each.shape for each in (*info.inputs.values(), *info.outputs.values())]
@@ -272,16 +272,16 @@ def shown(infos: Mapping[str, TensorInfo]) -> list[tuple[str, str, list[int]]]:
     return [(name, DATATYPE_OF.get(info.dtype, info.dtype.upper()), axes[name]) for name, info in infos.items()]
 
 
-def index(models: Iterable[Record]) -> list[dict[str, str]]:
+def index(models: Iterable[ModelRecord]) -> list[dict[str, str]]:
     states = [(each, "READY" if each["slots"] else "UNAVAILABLE" if each["why"] else "LOADING") for each in models]
     return [{**named(each), "state": state, "reason": each["why"]} for each, state in states]
 
 
-def statistics(status: Record, models: Iterable[Record]) -> dict[str, Any]:
+def statistics(status: Status, models: Iterable[ModelRecord]) -> dict[str, Any]:
     """Of these models. What the pool does not count is 0, such as the times; an execution is a job."""
-    counted, told = {each["name"]: each for each in status["models"]}, []
+    counted, told = {each["name"]: (each["done"], each["failed"]) for each in status["models"]}, []
     for each in models:
-        done, failed = (counted.get(each["name"], {}).get(key, 0) for key in ("done", "failed"))
+        done, failed = counted.get(each["name"], (0, 0))
         counts = {"success": done, "fail": failed, **dict.fromkeys(UNCOUNTED, 0)}
         times = {key: {"count": count, "ns": 0} for key, count in counts.items()}
         told.append({**named(each), "inference_count": done, "execution_count": done, "inference_stats": times})

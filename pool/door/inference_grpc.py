@@ -15,6 +15,7 @@ from pool.door.rpc import refusal, within
 from pool.errors import InvalidInput, PoolError
 from pool.wire import RELEASE
 from pool.wire.datatypes import DATATYPE_OF, encoded, tensor_info, unpacked
+from pool.wire.records import ModelRecord
 from pool.wire.tensors import DTYPE_NAMES, Array
 
 REQUEST, RESPONSE = message("inference.ModelInferRequest"), message("inference.ModelInferResponse")
@@ -62,7 +63,7 @@ class Inference:
         models = inference.index(await self._client.models())
         return {"models": [each for each in models if each["state"] == "READY" or not request.ready]}
 
-    async def _record(self, request: Any) -> dict[str, Any]:
+    async def _record(self, request: Any) -> ModelRecord:
         return await self._door.record(request.name, NEWEST.get(request.version, request.version))
 
     async def model_infer(self, request: Any, context: Any) -> Any:

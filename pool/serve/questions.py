@@ -11,6 +11,7 @@ from typing import Any
 from pool.core.jobs import Counts, Model
 from pool.core.scheduler import Refused
 from pool.core.slots import SlotState
+from pool.devices.monitor import Level
 from pool.log import Log
 from pool.serve.changes import Changes, Progress
 from pool.serve.door import Door
@@ -18,6 +19,7 @@ from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
 from pool.serve.worker import Seat
 from pool.wire import RELEASE
+from pool.wire.records import GpuRecord, LoadRecord, ModelRecord, SlotRecord, Status
 from pool.wire.signatures import signature_name
 
 LATELY_S = 60
@@ -113,11 +115,12 @@ class Questions:
             raise Refused("ModelFailed", why)
         return described if described["slots"] else None
 
-    def _described(self, model: str) -> dict[str, Any]:
+    def _described(self, model: str) -> ModelRecord:
         fleet = self._fleet
-        return fleet.models[model] | {"slots": fleet.serving(model), "why": fleet.why_unserved(model)}
+        record: Any = fleet.models[model] | {"slots": fleet.serving(model), "why": fleet.why_unserved(model)}
+        return record  # type: ignore[no-any-return]
 
-    def _status(self, now: float) -> dict[str, Any]:
+    def _status(self, now: float) -> Status:
         scheduler, fleet = self._scheduler, self._fleet
         since = scheduler.waiting_since()
         return {
@@ -131,7 +134,7 @@ class Questions:
             "slots": [self._slot(seat, now) for seat in sorted(fleet.seats, key=lambda seat: seat.number)],
             "away": sorted(fleet.plan.facts.away),
             "models": [self._model(name, now, since) for name in fleet.models],
-            "missing": fleet.plan.missing,
+            "missing": dict(fleet.plan.missing),
             "changes": [
                 {"what": each.what, "progress": each.progress.name, "lines": each.lines}
                 for each in self._changes.requests
@@ -147,11 +150,9 @@ class Questions:
             "deaths": [{"slot": slot, "ago_s": now - when, "why": why} for when, slot, why in fleet.deaths],
         }
 
-    def _slot(self, seat: Seat, now: float) -> dict[str, Any]:
+    def _slot(self, seat: Seat, now: float) -> SlotRecord:
         slot, worker = seat.slot, seat.worker
         doing = worker.phase if worker is not None else ""
-        levels = self._fleet.monitor.gpus
-        facts = ("used_bytes", "total_bytes", "utilization", "temperature")
         if worker is not None and worker.core is not None:
             batches = worker.core.running.values()
             runs = [f"{len(each.jobs)} of {each.model.name} for {now - each.began:.1f} s" for each in batches]
@@ -160,10 +161,7 @@ class Questions:
             "slot": slot.number,
             "device": seat.device.label,
             "uuids": seat.device.uuids,
-            "gpus": [
-                {"uuid": uuid} | {name: getattr(levels.get(uuid), name, None) for name in facts}
-                for uuid in seat.device.uuids
-            ],
+            "gpus": [self._gpu(uuid) for uuid in seat.device.uuids],
             "pid": worker.pid if worker is not None else None,
             "state": slot.state.name,
             "for_s": now - slot.since,
@@ -178,7 +176,17 @@ class Questions:
             "why": slot.reason if slot.state is not SlotState.READY else "",
         }
 
-    def _model(self, name: str, now: float, waiting_since: dict[Model, float]) -> dict[str, Any]:
+    def _gpu(self, uuid: str) -> GpuRecord:
+        level = self._fleet.monitor.gpus.get(uuid) or Level(None, None)
+        return {
+            "uuid": uuid,
+            "used_bytes": level.used_bytes,
+            "total_bytes": level.total_bytes,
+            "utilization": level.utilization,
+            "temperature": level.temperature,
+        }
+
+    def _model(self, name: str, now: float, waiting_since: dict[Model, float]) -> LoadRecord:
         model = self._scheduler.models[name]
         counts = model.counts
         ready = self._fleet.serving(name)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pool import Client
+from pool.wire.records import ModelRecord, Status
 from support.pools import RunningPool, StartPool, command, row
 
 READY = "READY: 1 of 1 slots ready, 1 of 1 models served\n"
@@ -25,6 +26,8 @@ def test_from_start_to_stop(start_pool: StartPool, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("POOL_ENDPOINT", running.endpoint)
     assert command("wait", "--model", "digits", "--timeout", "90") == READY
     record = json.loads(command("status", "--json"))
+    assert record.keys() == Status.__annotations__.keys()
+    assert json.loads(command("models", "--json"))[0].keys() == ModelRecord.__annotations__.keys()
     assert record["pool"]["pid"] == running.pid
     assert record["slots"][0]["models"] == ["digits"]
     answer = json.loads(command("submit", "digits", "--input", f"pixels=@{SEVEN}", "--json"))
