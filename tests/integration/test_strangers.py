@@ -1,6 +1,7 @@
 """Clients that say what no client says: it costs them their link, and nobody else anything."""
 
 import contextlib
+import fcntl
 import os
 import random
 import socket
@@ -14,6 +15,7 @@ import pytest
 import zmq
 
 from pool.wire.bodies import HEAD, Kind, join, pack
+from pool.wire.link import SEALS
 from support.pools import RunningPool, StartPool, until
 from support.raw import RawClient, RawSocket, job, memory, shared_job
 
@@ -108,6 +110,24 @@ def test_what_cannot_be_lent_costs_the_link(running: RunningPool, raw: RawClient
     assert serves(running)
     for descriptor in descriptors.values():
         os.close(descriptor)
+
+
+def test_memory_that_no_worker_can_map_is_the_error_of_its_jobs(running: RunningPool, raw: RawClient) -> None:
+    workers, writable = running.workers(), memory()
+    cannot = {0: memory(0), 1: memory(seals=SEALS | fcntl.F_SEAL_WRITE), 2: memory(1 << 39)}
+    cannot[3] = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
+    for number, lent in cannot.items():
+        raw.link.send({"arena": number, "bytes": 0}, lent)
+        length = 64 * min(number, 1)
+        raw.send(shared_job(number, "double", (number, 0, length, length, 0), x=np.ones((length // 64, 1), np.float32)))
+        os.close(lent)
+    assert raw.ends(4) == {0: "InvalidInput", 1: "InvalidInput", 2: {"y": 0}, 3: "InvalidInput"}
+    raw.link.send({"arena": 4, "bytes": 0}, huge := memory(1 << 40))
+    assert is_cut_off(raw)
+    assert serves(running)
+    assert running.workers() == workers
+    os.close(huge)
+    os.close(writable)
 
 
 def test_who_has_not_joined_hears_that_it_is_gone(running: RunningPool, raw: RawClient) -> None:
