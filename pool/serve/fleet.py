@@ -28,6 +28,7 @@ from pool.plan.rollout import Phase
 from pool.plan.wanted import Plan
 from pool.serve.worker import Seat, Worker, exit_text
 from pool.wire import FINAL, RELEASE, WIRE
+from pool.wire.link import MOST_AT_ONCE, close_aside
 from pool.wire.signatures import Signature, choice
 from pool.wire.specs import BadMessage
 
@@ -254,14 +255,19 @@ class Fleet:
                 self.kill(worker, f"its link takes no more: {error}", time.monotonic())
 
     def hear(self, worker: Worker) -> None:
-        """All that its link has now."""
+        """What its link has now. Of more messages than these, the rest has its turn after all others."""
         now = time.monotonic()
         try:
-            while not worker.link_ended:
+            for _ in range(MOST_AT_ONCE):
+                if worker.link_ended:
+                    return
                 said = worker.link.receive()
                 if said is None:
                     worker.link_ended, self.next_look = True, now
                     self._forget(worker.link.fileno())
+                elif said[1] >= 0:
+                    close_aside(said[1])
+                    raise BadMessage("a descriptor")
                 else:
                     worker.heard_at = now
                     self._told(worker, said[0], now)

@@ -54,7 +54,7 @@ from pool.wire.bodies import (
     plain,
     unpack,
 )
-from pool.wire.link import credentials
+from pool.wire.link import MOST_AT_ONCE, close_aside, credentials
 from pool.wire.signatures import Signature, signature_name
 from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job
 
@@ -224,7 +224,7 @@ class Service:
         with suppress(OSError):  # it has gone already
             connection, _ = self._entrance.accept()
             if len(self._clients) >= MOST_CLIENTS or connection.fileno() >= self._most:
-                connection.close()
+                close_aside(connection.detach())
                 return
             connection.setblocking(False)
             client = Client(connection)
@@ -248,10 +248,13 @@ class Service:
 
     def _client_link(self, client: Client) -> None:
         """All that a client's link has now."""
-        descriptor = -1
+        descriptor, count = -1, 0
         try:
             while (said := client.link.receive()) is not None:
                 message, descriptor = said
+                count += 1
+                if count > MOST_AT_ONCE:
+                    raise BadMessage("messages without end")
                 match message:
                     case {"arena": int(arena)} if 0 <= descriptor < self._most:
                         client.lend(arena, descriptor)
@@ -265,7 +268,7 @@ class Service:
             return
         except BadMessage as error:
             if descriptor >= 0:
-                os.close(descriptor)
+                close_aside(descriptor)
             self._cut_off(client, error, time.monotonic())
 
     def _drop(self, client: Client, arena: int) -> None:
@@ -290,7 +293,7 @@ class Service:
         self.scheduler.account_ends(client.account)
         for arena in [*client.arenas]:
             self._drop(client, arena)
-        client.link.close()
+        close_aside(client.link.socket.detach())
 
     def _channel_gone(self, route: bytes) -> None:
         self._peers.pop(route, None)

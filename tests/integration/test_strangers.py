@@ -17,7 +17,7 @@ import zmq
 from pool.wire.bodies import HEAD, Kind, join, pack
 from pool.wire.link import SEALS
 from support.pools import RunningPool, StartPool, until
-from support.raw import RawClient, RawSocket, job, memory, shared_job
+from support.raw import RawClient, RawSocket, flooded, job, lingering, memory, shared_job
 
 X = np.ones((1, 1), np.float32)
 
@@ -128,6 +128,28 @@ def test_memory_that_no_worker_can_map_is_the_error_of_its_jobs(running: Running
     assert running.workers() == workers
     os.close(huge)
     os.close(writable)
+
+
+def test_a_flood_on_a_link_stalls_nobody(running: RunningPool, raw: RawClient) -> None:
+    with contextlib.closing(RawClient(running.endpoint)) as other, flooded(raw.link.socket, pack({"drop": 1})):
+        ends, number = time.monotonic() + 1, 0
+        while time.monotonic() < ends:
+            number += 1
+            other.send(job(number, "double", x=X))
+            assert other.ends(1) == {number: {"y": 2}}
+
+
+@pytest.mark.parametrize("what", [{"arena": 1}, {"junk": 1}, "junk", "unread"])
+def test_a_descriptor_that_closes_slowly_stalls_nobody(running: RunningPool, raw: RawClient, what: object) -> None:
+    if what == "unread":
+        raw.link.socket.send(b"\xc1")
+    lent, reader = lingering()
+    with contextlib.suppress(BrokenPipeError):  # it is cut off already
+        socket.send_fds(raw.link.socket, [pack(what)], [lent] * (200 if what == "junk" else 1))
+    os.close(lent)  # the pool's is the last one
+    with reader:
+        assert is_cut_off(raw)
+        assert serves(running)
 
 
 def test_who_has_not_joined_hears_that_it_is_gone(running: RunningPool, raw: RawClient) -> None:

@@ -3,8 +3,11 @@
 import fcntl
 import os
 import socket
+import struct
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -15,12 +18,34 @@ from pool.wire.link import SEALS, Link
 from pool.wire.specs import job_spec, parse_answer
 from pool.wire.tensors import Layout, describe, encode
 
+FLOOD = """
+import socket, sys
+link, data = socket.socket(fileno=int(sys.argv[1])), bytes.fromhex(sys.argv[2])
+link.setblocking(True)
+link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+while True:
+    link.send(data)
+"""
+
 
 def memory(size: int = 1 << 20, seals: int = SEALS) -> int:
     descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor
+
+
+def lingering() -> tuple[int, socket.socket]:
+    """A descriptor whose last close takes a minute, or until the other socket is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sender = socket.create_connection(listening.getsockname())
+        reader, _ = listening.accept()
+    sender.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            sender.send(bytes(1 << 20))
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    return sender.detach(), reader
 
 
 def job(number: int, model: str, *, seconds: float = 10.0, **arrays: Any) -> bytes:
@@ -33,6 +58,19 @@ def job(number: int, model: str, *, seconds: float = 10.0, **arrays: Any) -> byt
 def shared_job(number: int, model: str, part: tuple[int, int, int, int, int], x: Any) -> bytes:
     spec = job_spec(model, "", None, describe({"x": x}))
     return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 10.0, 0.0) + spec + PART.pack(*part)
+
+
+@contextmanager
+def flooded(link: socket.socket, data: bytes) -> Iterator[None]:
+    """Two processes send this without end."""
+    command = [sys.executable, "-c", FLOOD, str(link.fileno()), data.hex()]
+    floods = [subprocess.Popen(command, pass_fds=[link.fileno()], stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for flood in floods:
+            flood.kill()
+            flood.wait()
 
 
 class RawSocket:
