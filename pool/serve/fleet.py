@@ -40,6 +40,7 @@ STOP_S = 5.0
 DRAIN_LOOK_S = 0.01
 OVERDUE = "when its time was over"
 MOST_SIGNATURES = 4096
+CHOICE_PAUSE = 20  # times as long as it takes to find the name that was meant, until the next search
 
 log = logging.getLogger("pool.serve")
 
@@ -63,7 +64,7 @@ class Fleet:
         self.deaths: deque[tuple[float, int, str]] = deque(maxlen=10)  # the last ones: when, which slot, why
         self.death_causes: defaultdict[int, Counter[str]] = defaultdict(Counter)  # of all, by slot
         self.has_news = True  # a slot has come up or gone since somebody set this to False
-        self.next_look = 0.0
+        self.next_look = self._next_choice = 0.0
         self._share = cpu_share([plan.facts.devices[number] for number in plan.slots])
         self.adopt(plan)
 
@@ -112,7 +113,10 @@ class Fleet:
             return name
         if why := self.plan.missing.get(asked):
             raise Refused("ModelFailed", why)
-        known = choice(asked, [*self.plan.aliases, *self.plan.missing])
+        began, known = time.monotonic(), "`pool models` shows those that there are"
+        if began >= self._next_choice:
+            known = choice(asked, [*self.plan.aliases, *self.plan.missing])
+            self._next_choice = began + CHOICE_PAUSE * (time.monotonic() - began)
         raise Refused("ModelNotFound", f"the pool serves no model {asked!r:.80}; {known}")
 
     def serving(self, model: str) -> list[int]:

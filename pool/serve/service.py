@@ -194,7 +194,7 @@ class Service:
                         if body.kind == JOB:
                             self._job(peer, route, body, now)
                         else:
-                            self._client_says(peer, route, body, now)
+                            self._client_says(peer, route, body, body.whole is frame, now)
                 else:
                     self._batch_done(peer, route, frame, now)
             except (BadMessage, Lie, ValueError, struct.error) as error:
@@ -300,11 +300,11 @@ class Service:
         self._outbox.pop(route, None)
         self._unread.pop(route, None)
 
-    def _client_says(self, client: Client, route: bytes, body: Body, now: float) -> None:
+    def _client_says(self, client: Client, route: bytes, body: Body, is_alone: bool, now: float) -> None:
         if body.kind == CANCEL:
             self.scheduler.cancel(client.account, route, body.job)
         elif body.kind == Kind.ASK:
-            self._ask(client, route, body, now)
+            self._ask(client, route, body, is_alone, now)
         elif body.kind == Kind.CLOSE:
             self.scheduler.channel_ends(client.account, route)
             client.routes.discard(route)
@@ -312,9 +312,9 @@ class Service:
         else:
             raise BadMessage(f"a body of kind {body.kind}")
 
-    def _ask(self, client: Client, route: bytes, body: Body, now: float) -> None:
-        if len(body.whole) > MOST_QUESTION_BYTES:
-            raise BadMessage("a question that is too long")
+    def _ask(self, client: Client, route: bytes, body: Body, is_alone: bool, now: float) -> None:
+        if len(body.whole) > MOST_QUESTION_BYTES or not is_alone:
+            raise BadMessage("a question that is too long, or one of several bodies in a message")
         match unpack(body.whole[HEAD.size :]):
             case [str() as name, dict() as arguments]:
                 answers = self._questions.answers(client, name, arguments)

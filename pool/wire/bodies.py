@@ -135,11 +135,11 @@ def failure_of(data: bytes | memoryview) -> tuple[str, str]:
 
 
 def letters(waiting: list[bytes]) -> Iterator[bytes]:
-    """Small bodies together, in order."""
+    """Small bodies together, in order. A question travels alone, since its answer may cost the pool much."""
     first = size = 0
     for index, body in enumerate(waiting):
         size += len(body)
-        if size > LETTER_BYTES and index > first:
+        if index > first and (size > LETTER_BYTES or Kind.ASK in (body[0], waiting[first][0])):
             yield b"".join(waiting[first:index])
             first, size = index, len(body)
     if waiting:

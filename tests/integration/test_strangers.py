@@ -47,6 +47,7 @@ HEADS = {
     "a worker's word": HEAD.pack(Kind.DONE, 0, 0, 0, 0, 0, 1, 0.0, 0.0),
     "an unknown kind": HEAD.pack(99, 0, 0, 0, 0, 0, 1, 0.0, 0.0),
     "a letter without end": HEAD.pack(Kind.CANCEL, 0, 0, 0, 0, 0, 1, 1.0, 0.0) * 2000,
+    "two questions": HEAD.pack(Kind.ASK, 0, 0, 0, 0, 9, 1, 1.0, 0.0) + b"\x92\xa6status\x80" + job(7, "double", x=X),
     "a question that is none": HEAD.pack(Kind.ASK, 0, 0, 0, 0, 1, 1, 1.0, 0.0) + b"\xc1",
 }
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.wire import specs
-from pool.wire.bodies import HEAD, Kind, bodies, failure, failure_of, pack, unpack
+from pool.wire.bodies import HEAD, Kind, bodies, failure, failure_of, letters, pack, plain, unpack
 from pool.wire.signatures import Signature, TensorInfo, signature_name
 from pool.wire.specs import BadMessage, Tensor, job_spec, parse_answer, parse_job
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Layout, describe, encode
@@ -156,3 +156,9 @@ def test_a_job_without_a_signature_means_the_default_or_the_only_one() -> None:
     for asked, names in (("", ["a", "b"]), ("c", ["a"]), ("", [])):
         with pytest.raises(LookupError):
             signature_name(asked, names)
+
+
+def test_a_question_travels_alone() -> None:
+    job, question = (plain(kind) for kind in (Kind.JOB, Kind.ASK))
+    waiting = [job, job, question, question, job, question]
+    assert [*letters(waiting)] == [job * 2, question, question, job, question]
