@@ -28,7 +28,6 @@ class App:
         self._door = door
         self._hosts = Hosts(door)
         routes = [*inference.routes(door), *serving.routes(door), *metrics.routes(door), *page.routes(door)]
-        self._infer = inference.Infer(door)
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +43,7 @@ class App:
                 raise Refused(405, "a job is sent by POST", allow="POST")
             else:
                 scope["path_params"] = job.groupdict()
-                await self._infer(scope, receive, send)
+                await inference.infer(self._door, scope, receive, send)
             return
         except asyncio.CancelledError:  # the caller has hung up, or the door cannot wait longer: his job was withdrawn
             status, text, headers = 503, "the door ends", {"retry-after": "1"}
@@ -60,6 +59,8 @@ class App:
         except Exception:
             log.exception("%s %.200s", scope["method"], scope["path"])
             status, text, headers = 500, "the door failed at this request; its log says why", {}
+        finally:
+            self._door.held_bytes -= len(scope.pop("body", b""))
         await JSONResponse({"error": text}, status, headers)(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:

@@ -6,13 +6,12 @@ A request's body is held once, as it came. Whoever hangs up takes his job along.
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from math import inf
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -43,7 +42,7 @@ class Protocol(HttpToolsProtocol):
         self._unread_bytes, self._unread_before = 0, inf  # of answers, if so many are that no more may be written
 
     async def _run(self, scope: Any, receive: Any, send: Any) -> None:
-        self._answered, self._task = receive.__self__, asyncio.current_task()
+        self._answered, self._task = receive.__self__, asyncio.current_task(self.loop)
         await self.config.loaded_app(scope, receive, send)
 
     def connection_made(self, transport: Any) -> None:
@@ -116,26 +115,17 @@ class Protocol(HttpToolsProtocol):
         self._unread_bytes = unread_bytes
 
 
-@asynccontextmanager
-async def body_of(request: Request, door: Door) -> AsyncIterator[bytearray]:
-    """All bytes of a request's body, unpacked.
+async def read(scope: Scope, receive: Receive, door: Door) -> bytearray:
+    """All bytes of a request's body, unpacked, as `scope["body"]`, too: the door holds them until the request ends.
 
     Raises `Refused` for one that is too large, too slow, cut short or packed in a way that is not known.
     """
-    body = bytearray()
-    try:
-        await read(request, door, body)
-        yield body
-    finally:
-        door.held_bytes -= len(body)
-
-
-async def read(request: Request, door: Door, body: bytearray) -> None:
-    headers, most = request.headers, door.settings.max_body
-    length = int(headers.get("content-length", "0"))  # the parser lets nothing else pass
+    body = scope["body"] = bytearray()
+    headers, most = dict(scope["headers"]), door.settings.max_body
+    length = int(headers.get(b"content-length", b"0"))  # the parser lets nothing else pass
     if length > most:
         raise Refused(413, f"the body has {length} bytes; at most {most} are read")
-    packing = headers.get("content-encoding", "identity").lower()
+    packing = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
     if packing not in ("identity", "gzip", "deflate"):
         raise Refused(415, f"Content-Encoding is {packing!r:.40}; gzip and deflate are known")
     unpack = zlib.decompressobj(47) if packing != "identity" else None  # either of the two
@@ -144,8 +134,10 @@ async def read(request: Request, door: Door, body: bytearray) -> None:
         if came >= enough:
             enough, until = came + PACE_BYTES, asyncio.get_running_loop().time() + PACE_S
         try:
-            async with asyncio.timeout_at(until):
-                message = await request.receive()
+            message = at_once(receive())
+            if message is None:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
         except TimeoutError:
             raise Refused(408, f"the body comes too slowly: {came} bytes so far") from None
         if message["type"] == "http.disconnect":
@@ -172,6 +164,17 @@ async def read(request: Request, door: Door, body: bytearray) -> None:
             break
     if unpack is not None and not unpack.eof:
         raise Refused(400, f"the {packing} of the body is cut short")
+    return body
+
+
+def at_once(receiving: Any) -> Any:
+    """A message that need not be waited for, else None. A timer would cost as much as to read a small body."""
+    try:
+        receiving.send(None)
+    except StopIteration as end:
+        return end.value
+    receiving.close()
+    return None
 
 
 def packed(request: Request, response: Response) -> Response:

@@ -4,10 +4,10 @@ A job's body is JSON, behind which the inputs that have a `binary_data_size` fol
 JSON ends, the header Inference-Header-Content-Length says; without it, all is JSON.
 """
 
+import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from pool import Result
 from pool.client.inputs import Options, chosen, converted, requested, signatures_of
 from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
-from pool.door.http import GZIP_FROM, body_of, packed
+from pool.door.http import GZIP_FROM, read
 from pool.errors import InvalidInput
 from pool.wire import RELEASE
 from pool.wire.datatypes import DATATYPE_OF, arrays_of, described, encoded, tensor_info
@@ -171,47 +171,42 @@ def _from_json(name: str, info: TensorInfo, data: object) -> Array:
         raise error if isinstance(error, InvalidInput) else InvalidInput(f"input {name!r:.80}: {error}") from None
 
 
-@dataclass
-class Infer:
-    """Runs jobs: an ASGI application."""
-
-    door: Door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, headers, (model, version) = Request(scope, receive), dict(scope["headers"]), place(scope)
-        async with body_of(request, self.door) as body:
-            size = headers.get(HEAD_BYTES, b"%d" % len(body))
-            if not size.isdigit() or len(size) > 18 or int(size) > len(body):
-                raise Refused(400, f"Inference-Header-Content-Length is {size!r:.40}; the body has {len(body)} bytes")
-            if size == b"0":
-                raise Refused(501, "this door takes no tensor alone; send JSON before it")
-            text, own_id = bytes(memoryview(body)[: int(size)]), ""
-            if found := ID.match(text):  # clients send the same again and again, but for it
-                own_id, text = found[1].decode(), b"{" + text[found.end() :]
-            read = parsed if len(text) <= MOST_KNOWN_BYTES else parsed.__wrapped__
-            asked: Asked = await aside(len(text) > SLOW_BYTES, read, text)
-            is_slow = len(body) > SLOW_BYTES and any(info.dtype == "string" for info, _ in asked.binary.values())
-            inputs = await aside(is_slow, asked.arrays, body, int(size))
-            options: Options = {**asked.options, "version": version}
-            result = await self.door.run("inference", model, inputs, **options)
-        sent = asked.outputs or dict.fromkeys(result, asked.is_binary)
-        slow = [each.size for name, each in result.items() if each.dtype.hasobject or not sent[name]]
-        parts = await aside(sum(slow) > SLOW_ELEMENTS, answered, model, own_id or asked.id, sent, result)
-        said = [(b"content-type", b"application/json")]
-        if len(parts) > 1:
-            said = [(b"content-type", b"application/octet-stream"), (HEAD_BYTES, b"%d" % len(parts[0]))]
-        nbytes, accepts = sum(map(len, parts)), headers.get(b"accept-encoding", b"")
-        # Many clients take gzip unasked, and it is not worth it for tensors: then it has to be all that they take.
-        if nbytes >= GZIP_FROM and (accepts == b"gzip" or (b"gzip" in accepts and len(parts) == 1)):
-            parts = [(await aside(nbytes > SLOW_BYTES, packed, request, Response(b"".join(parts)))).body]
-            said.append((b"content-encoding", b"gzip"))
-            nbytes = len(parts[0])
-        if nbytes <= COPIED_BYTES:
-            parts = [b"".join(parts)]
-        said.append((b"content-length", b"%d" % nbytes))
-        await send({"type": "http.response.start", "status": 200, "headers": said})
-        for left, part in enumerate(parts, 1 - len(parts)):
-            await send({"type": "http.response.body", "body": part, "more_body": left < 0})
+async def infer(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+    """Runs a job."""
+    headers, (model, version) = dict(scope["headers"]), place(scope)
+    body = await read(scope, receive, door)
+    size = headers.get(HEAD_BYTES, b"%d" % len(body))
+    if not size.isdigit() or len(size) > 18 or int(size) > len(body):
+        raise Refused(400, f"Inference-Header-Content-Length is {size!r:.40}; the body has {len(body)} bytes")
+    if size == b"0":
+        raise Refused(501, "this door takes no tensor alone; send JSON before it")
+    text, own_id = bytes(memoryview(body)[: int(size)]), ""
+    if found := ID.match(text):  # clients send the same again and again, but for it
+        own_id, text = found[1].decode(), b"{" + text[found.end() :]
+    parse = parsed if len(text) <= MOST_KNOWN_BYTES else parsed.__wrapped__
+    asked: Asked = await aside(len(text) > SLOW_BYTES, parse, text)
+    is_slow = len(body) > SLOW_BYTES and any(info.dtype == "string" for info, _ in asked.binary.values())
+    inputs = await aside(is_slow, asked.arrays, body, int(size))
+    options: Options = {**asked.options, "version": version}
+    result = await door.run("inference", model, inputs, **options)
+    sent = asked.outputs or dict.fromkeys(result, asked.is_binary)
+    slow = [each.size for name, each in result.items() if each.dtype.hasobject or not sent[name]]
+    parts = await aside(sum(slow) > SLOW_ELEMENTS, answered, model, own_id or asked.id, sent, result)
+    said = [(b"content-type", b"application/json")]
+    if len(parts) > 1:
+        said = [(b"content-type", b"application/octet-stream"), (HEAD_BYTES, b"%d" % len(parts[0]))]
+    nbytes, accepts = sum(map(len, parts)), headers.get(b"accept-encoding", b"")
+    # Many clients take gzip unasked, and it is not worth it for tensors: then it has to be all that they take.
+    if nbytes >= GZIP_FROM and (accepts == b"gzip" or (b"gzip" in accepts and len(parts) == 1)):
+        parts = [await aside(nbytes > SLOW_BYTES, gzip.compress, b"".join(parts), 1)]
+        said.append((b"content-encoding", b"gzip"))
+        nbytes = len(parts[0])
+    if nbytes <= COPIED_BYTES:
+        parts = [b"".join(parts)]
+    said.append((b"content-length", b"%d" % nbytes))
+    await send({"type": "http.response.start", "status": 200, "headers": said})
+    for left, part in enumerate(parts, 1 - len(parts)):
+        await send({"type": "http.response.body", "body": part, "more_body": left < 0})
 
 
 def answered(model: str, own_id: str, sent: dict[str, bool], result: Result) -> list[Any]:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from pool.client.inputs import Options, converted
 from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
 from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
-from pool.door.http import body_of, packed
+from pool.door.http import packed, read
 from pool.errors import InvalidInput, ModelNotFound
 from pool.wire.signatures import Signature, TensorInfo, signature_name
 from pool.wire.tensors import DTYPE_NAMES, Array
@@ -64,10 +64,10 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
         if len(version) > 19 or int(version) >= 1 << 63:
             raise Refused(400, f"Failed to convert version: {version:.40} to numeric.")
     if found["method"]:
-        async with body_of(request, door) as body:
-            record = await door.record(model, version)
-            inputs, options, answer = await aside(len(body) > SLOW_BYTES, prepared, found["method"], body, record)
-            result = await door.run("serving", model, inputs, version=version, **options)
+        body = await read(request.scope, request.receive, door)
+        record = await door.record(model, version)
+        inputs, options, answer = await aside(len(body) > SLOW_BYTES, prepared, found["method"], body, record)
+        result = await door.run("serving", model, inputs, version=version, **options)
         return sum(array.nbytes for array in result.values()), partial(answer, result)
     if found["metadata"]:
         return 0, partial(metadata, model, await door.record(model, version))
