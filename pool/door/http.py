@@ -133,11 +133,14 @@ async def read(scope: Scope, receive: Receive, door: Door) -> bytearray:
     while True:
         if came >= enough:
             enough, until = came + PACE_BYTES, asyncio.get_running_loop().time() + PACE_S
+        receiving: Any = receive()
         try:
-            message = at_once(receive())
-            if message is None:
-                async with asyncio.timeout_at(until):
-                    message = await receive()
+            receiving.send(None)  # what has come needs no timer, which costs as much as all else of a small body
+            receiving.close()
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except StopIteration as end:
+            message = end.value
         except TimeoutError:
             raise Refused(408, f"the body comes too slowly: {came} bytes so far") from None
         if message["type"] == "http.disconnect":
@@ -165,16 +168,6 @@ async def read(scope: Scope, receive: Receive, door: Door) -> bytearray:
     if unpack is not None and not unpack.eof:
         raise Refused(400, f"the {packing} of the body is cut short")
     return body
-
-
-def at_once(receiving: Any) -> Any:
-    """A message that need not be waited for, else None. A timer would cost as much as to read a small body."""
-    try:
-        receiving.send(None)
-    except StopIteration as end:
-        return end.value
-    receiving.close()
-    return None
 
 
 def packed(request: Request, response: Response) -> Response:

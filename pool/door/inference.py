@@ -123,10 +123,6 @@ class Asked(NamedTuple):
     outputs: dict[str, bool]  # that are asked for, and whether as bytes; empty: all
     is_binary: bool  # of other outputs
 
-    def arrays(self, body: bytearray, at: int) -> dict[str, Array]:
-        """The inputs. Raises `InvalidInput`."""
-        return {**self.given, **arrays_of("input", self.binary, body, at)}
-
 
 @lru_cache(MOST_KNOWN)
 def parsed(text: bytes) -> Asked:
@@ -186,7 +182,7 @@ async def infer(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
     parse = parsed if len(text) <= MOST_KNOWN_BYTES else parsed.__wrapped__
     asked: Asked = await aside(len(text) > SLOW_BYTES, parse, text)
     is_slow = len(body) > SLOW_BYTES and any(info.dtype == "string" for info, _ in asked.binary.values())
-    inputs = await aside(is_slow, asked.arrays, body, int(size))
+    inputs = asked.given | await aside(is_slow, arrays_of, "input", asked.binary, body, int(size))
     options: Options = {**asked.options, "version": version}
     result = await door.run("inference", model, inputs, **options)
     sent = asked.outputs or dict.fromkeys(result, asked.is_binary)
