@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -66,6 +67,7 @@ async def serve(settings: Settings, endpoint: str | None) -> None:
         if settings.grpc is not None:
             servers.append(rpc.serve(door, [Inference(door), Serving(door)], stopping))
         sampling = asyncio.create_task(page.sample(door))
+        gc.freeze()  # each request makes garbage, and the modules are none: to look through them stops all for a while
         await asyncio.gather(*servers)
         sampling.cancel()
 
