@@ -38,7 +38,9 @@ def test_regions_never_overlap_and_all_memory_comes_back(arena: Arena, seed: int
             assert offset + length <= SIZE
             assert all(offset + length <= at or at + size <= offset for _, taken in used for at, size in taken)
         if region.output.length and draw.random() < 0.5:  # a result's arrays outlive the job
-            used.append((arena.lend(region), extents[1:]))
+            owner = arena.lend(region, region.output.length)
+            used.append((owner, [] if owner.flags.owndata else extents[1:]))
+            del owner
         else:
             used.append((region, extents))
         del region
@@ -56,14 +58,23 @@ def test_inputs_lie_side_by_side_and_rooms_at_the_other_end(arena: Arena) -> Non
 
 
 def test_a_region_is_free_when_its_last_array_is_gone(arena: Arena) -> None:
-    region = arena.take(0, SIZE)
+    region = arena.take(0, SIZE // 2)
     assert region is not None
-    owner = arena.lend(region)
+    owner = arena.lend(region, region.output.length)
     del region
     first, second = np.ndarray((8, 8), np.float32, owner, 0), np.ndarray((4,), np.int64, owner, 512)
     kept = first[2:].reshape(-1).view(np.int32)[3:]  # numpy keeps of such a chain its last array alone
     del owner, first, second
-    assert arena.take(64, 0) is None
+    assert arena.take(SIZE, 0) is None
     kept[...] = 7  # writable
     del kept
-    assert arena.take(64, 0) is not None
+    assert arena.take(SIZE, 0) is not None
+
+
+def test_nobody_can_pin_all_of_it_by_keeping_results(arena: Arena) -> None:
+    region = arena.take(0, SIZE)
+    assert region is not None
+    kept = arena.lend(region, 64)
+    del region
+    assert arena.take(SIZE, 0) is not None
+    kept[...] = 7
