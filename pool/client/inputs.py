@@ -6,6 +6,7 @@ that may have to be converted, and for inputs of several rows, which may have to
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import ml_dtypes
@@ -105,24 +106,20 @@ class Planner:
         try:
             looks = [(name, array.__class__, array.dtype, array.shape) for name, array in inputs.items()]
             key = (model, signature, outputs, slot, *looks)
-            plan = self._plans[key]
+            if not (plan := self._plans[key]).is_refused:
+                return plan, [inputs[name] for name in plan.names]
         except (AttributeError, KeyError, TypeError):
             pass
-        else:
-            if not plan.is_refused:
-                return plan, [inputs[name] for name in plan.names]
         if not isinstance(model, str) or not isinstance(signature, str | None):
             raise InvalidInput(f"model {model!r:.80}, signature {signature!r:.80}: give their names")
-        if known is None and (learned := self.known.get(model)) is not None:
-            is_old = time.monotonic() - self._learned_at[model] > DOUBTED_S
-            try:
-                found = self.prepare(request, inputs, learned)
-                if not is_old or not found[0].is_refused:
-                    return found
-            except InvalidInput:
-                if not is_old:
-                    raise
-            raise Unknown(model)
+        if known is None:
+            known = self.known.get(model)
+            if known is not None and time.monotonic() - self._learned_at[model] > DOUBTED_S:
+                with suppress(InvalidInput):
+                    found = self.prepare(request, inputs, known)
+                    if not found[0].is_refused:
+                        return found
+                raise Unknown(model)
         if known is not None:
             info = chosen(request, known)
             arrays = convert(inputs, info)
