@@ -52,11 +52,10 @@ from pool.wire.bodies import (
     failure_of,
     pack,
     plain,
-    unpack,
 )
 from pool.wire.link import MOST_AT_ONCE, close_aside, credentials
 from pool.wire.signatures import Signature, signature_name
-from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job
+from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job, unpack
 
 JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCEL), int(Kind.DONE), int(Kind.RUN)
 JOIN_BYTES = HEAD.size + TOKEN_BYTES

@@ -13,11 +13,11 @@ the bytes as they are, so it never encodes a tensor. A frame holds one or more b
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 
-from pool.wire.specs import MOST_SPEC_BYTES, BadMessage
+from pool.wire.specs import MOST_SPEC_BYTES, BadMessage, unpack
 
 
 class Kind(IntEnum):
@@ -111,14 +111,6 @@ def join(token: bytes) -> bytes:
 def pack(value: object) -> bytes:
     """As msgpack, whatever a text holds: lone surrogates of file names and error texts become escapes."""
     return bytes(msgpack.packb(value, unicode_errors="backslashreplace", default=str))
-
-
-def unpack(data: bytes | memoryview) -> Any:
-    """Raises `BadMessage`."""
-    try:
-        return msgpack.unpackb(data)
-    except Exception as error:  # msgpack raises a dozen kinds
-        raise BadMessage(f"no msgpack: {type(error).__name__}") from None
 
 
 def failure(job: int, name: str, text: str, flags: int = 0) -> bytes:

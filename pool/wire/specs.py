@@ -56,6 +56,14 @@ class JobSpec(NamedTuple):
     """The only one that may run it; -1: any."""
 
 
+def unpack(data: bytes | memoryview) -> Any:
+    """Raises `BadMessage`."""
+    try:
+        return msgpack.unpackb(data)
+    except Exception as error:  # msgpack raises a dozen kinds
+        raise BadMessage(f"no msgpack: {type(error).__name__}") from None
+
+
 def aligned(length: int) -> int:
     """Each tensor begins at a multiple of 64 bytes: TensorFlow takes such a buffer over without a copy."""
     return (length + 63) & ~63
@@ -69,7 +77,7 @@ def job_spec(
 
 def parse_job(spec: bytes) -> JobSpec:
     """Raises `BadMessage`."""
-    model, signature, outputs, described, slot = _unpacked(spec, 5)
+    model, signature, outputs, described, slot = _fields(spec, 5)
     if not isinstance(model, str) or not isinstance(signature, str | None) or len(model) > MOST_NAME:
         raise BadMessage("a spec without a model and a signature")
     if outputs is not None or signature is None:
@@ -89,7 +97,7 @@ def answer_spec(slot: int, device: str, version: str, description: Description) 
 
 def parse_answer(spec: bytes) -> tuple[int, str, str, tuple[Tensor, ...]]:
     """The slot, its device, the model's version, and the outputs. Raises `BadMessage`."""
-    slot, device, version, described = _unpacked(spec, 4)
+    slot, device, version, described = _fields(spec, 4)
     if type(slot) is not int or not isinstance(device, str) or not isinstance(version, str):
         raise BadMessage("an answer that does not say where it comes from")
     return slot, device, version, _tensors(described)
@@ -106,13 +114,10 @@ def common_rows(shapes: Iterable[tuple[int, ...]]) -> int:
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def _unpacked(spec: bytes, count: int) -> list[Any]:
+def _fields(spec: bytes, count: int) -> list[Any]:
     if len(spec) > MOST_SPEC_BYTES:
         raise BadMessage(f"a spec of {len(spec)} bytes; {MOST_SPEC_BYTES} are the most")
-    try:
-        fields = msgpack.unpackb(spec)
-    except Exception as error:  # msgpack raises a dozen kinds
-        raise BadMessage(f"a spec that is no msgpack: {type(error).__name__}") from None
+    fields = unpack(spec)
     if not isinstance(fields, list) or len(fields) != count:
         raise BadMessage(f"a spec that has not {count} fields")
     return fields

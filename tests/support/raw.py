@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import zmq
 
-from pool.wire.bodies import HEAD, PART, SHARED, Body, Kind, bodies, failure_of, join, pack, unpack
+from pool.wire.bodies import HEAD, PART, SHARED, Body, Kind, bodies, failure_of, join, pack
 from pool.wire.link import SEALS, Link
-from pool.wire.specs import job_spec, parse_answer
+from pool.wire.specs import job_spec, parse_answer, unpack
 from pool.wire.tensors import Layout, describe, encode
 
 FLOOD = """

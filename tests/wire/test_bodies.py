@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.wire import specs
-from pool.wire.bodies import HEAD, Kind, bodies, failure, failure_of, letters, pack, plain, unpack
+from pool.wire.bodies import HEAD, Kind, bodies, failure, failure_of, letters, pack, plain
 from pool.wire.signatures import Signature, TensorInfo, signature_name
-from pool.wire.specs import BadMessage, Tensor, job_spec, parse_answer, parse_job
+from pool.wire.specs import BadMessage, Tensor, job_spec, parse_answer, parse_job, unpack
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Layout, describe, encode
 
 settings.register_profile("steady", deadline=None)
