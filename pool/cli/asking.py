@@ -6,7 +6,6 @@ None of those that change what it serves loses a job. Each waits until the pool 
 import asyncio
 import os
 import select
-import sys
 import time
 import tomllib
 from contextlib import suppress
@@ -50,9 +49,7 @@ def submit(
     from pool.cli.values import as_json_values, as_text, read_inputs
     from pool.client.inputs import Request, chosen, signatures_of
 
-    values = read_inputs(
-        inputs, chosen(Request(model, signature), signatures_of(client.model(model))).inputs, sys.stdin.buffer
-    )
+    values = read_inputs(inputs, chosen(Request(model, signature), signatures_of(client.model(model))).inputs)
     result = client.run(model, values, signature=signature, outputs=outputs or None, **more)
     if as_json:
         echo_json({"outputs": as_json_values(result), "device": result.device, "slot": result.slot})

@@ -1,7 +1,6 @@
 """`pool bench`: how fast a running pool answers jobs of one model."""
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -42,7 +41,7 @@ def bench(
     async def measured() -> list[dict[str, Any]]:
         async with pool.AsyncClient(endpoint) as client:
             known = chosen(Request(model, signature), signatures_of(await client.model(model)))
-            values = read_inputs(inputs, known.inputs, sys.stdin.buffer) if inputs else made_up(known, rows)
+            values = read_inputs(inputs, known.inputs) if inputs else made_up(known, rows)
             submit = partial(client.submit, model, values, signature=signature)
             await submit()  # raises what is wrong with them
             alone = await drive(submit, ALONE_S, 1, None)

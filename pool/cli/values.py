@@ -9,9 +9,11 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 import numpy as np
@@ -32,7 +34,7 @@ def made_up(signature: Signature, rows: int) -> dict[str, Any]:
     return made
 
 
-def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: BinaryIO) -> dict[str, Any]:
+def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo]) -> dict[str, Any]:
     """By input name. A value of one rank less than its input is a batch of one. Raises `click.UsageError`."""
     values: dict[str, Any] = {}
     for text in texts:
@@ -43,7 +45,7 @@ def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: Bi
             raise click.UsageError(f"--input {text:.60}: no input {name!r:.40}; {choice(name, infos)}")
         info = infos[name]
         try:
-            read = read_value(value, info.dtype == "string", stdin)
+            read = read_value(value, info.dtype == "string")
             is_row = info.shape is not None and np.ndim(read) == len(info.shape) - 1 and info.shape[0] in (-1, 1)
         except (ValueError, OSError, EOFError, RecursionError) as error:
             told = f"--input {name}: {value[:40]!r}: {error}; write {info} as JSON, @FILE or -"
@@ -53,22 +55,18 @@ def read_inputs(texts: Sequence[str], infos: Mapping[str, TensorInfo], stdin: Bi
     return values
 
 
-def read_value(text: str, is_string: bool, stdin: BinaryIO) -> Any:
-    if text != "-" and not text.startswith("@"):
-        return string_or_json(text) if is_string else json.loads(text)
-    content = stdin.read() if text == "-" else Path(text[1:]).read_bytes()
-    if content.startswith(b"\x93NUMPY"):
-        return np.load(io.BytesIO(content), allow_pickle=False)
-    return content if is_string and not text.endswith(".json") else json.loads(content)
-
-
-def string_or_json(text: str) -> Any:
-    """A JSON string or list as such. Any other text is itself, code that looks like JSON too."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, str | list) else os.fsencode(text)
+def read_value(text: str, is_string: bool) -> Any:
+    if text == "-" or text.startswith("@"):
+        content = sys.stdin.buffer.read() if text == "-" else Path(text[1:]).read_bytes()
+        if content.startswith(b"\x93NUMPY"):
+            return np.load(io.BytesIO(content), allow_pickle=False)
+        return content if is_string and not text.endswith(".json") else json.loads(content)
+    if not is_string:
+        return json.loads(text)
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(text), str | list):
+            return value
+    return os.fsencode(text)  # what is no JSON string or list is itself, code that looks like JSON too
 
 
 def as_text(name: str, array: Any) -> str:
