@@ -36,7 +36,6 @@ Steps = Generator[Any, Any, Any]
 class Piece(NamedTuple):
     inputs: Mapping[str, Array]
     rows: int
-    weight: int = 1  # of `in_flight`
 
 
 class Work:
@@ -60,12 +59,11 @@ class Work:
             if not rows and any(array.size for array in arrays.values()):
                 raise InvalidInput("map: give arrays of one length")
             is_joined = signature.is_joined(arrays, [outputs] if isinstance(outputs, str) else outputs)
-            pieces = blocks(arrays, rows, signature.max_batch if is_joined else 1)
-        elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
-            pieces = self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT))
-        else:
-            raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
-        return self._futures(pieces, in_flight)
+            size = signature.max_batch if is_joined else 1
+            return self._futures(blocks(arrays, rows, size), in_flight * size)
+        if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
+            return self._futures(self._gathered(inputs, max(1, in_flight // BLOCKS_IN_FLIGHT)), in_flight)
+        raise InvalidInput("map: give an iterable of inputs, or a mapping of arrays")
 
     def _gathered(self, inputs: Iterable[Any], size: int) -> Iterator[Piece]:
         """Neighbours of one row each that look alike, as blocks of at most so many rows where they may be joined."""
@@ -75,7 +73,7 @@ class Work:
             most = max(1, min(size, plan.most)) if plan.rows == 1 else 1
             while group := [arrays for _, arrays in islice(alike, most)]:
                 columns = group[0] if len(group) == 1 else [np.concatenate(each) for each in zip(*group, strict=True)]
-                yield Piece(dict(zip(plan.names, columns, strict=True)), len(group), len(group))
+                yield Piece(dict(zip(plan.names, columns, strict=True)), len(group))
 
     def _prepared(self, inputs: Iterable[Any]) -> Iterator[tuple[Plan | Exception, list[Array]]]:
         """An error comes in its place: what came before it is answered first."""
@@ -88,18 +86,20 @@ class Work:
     def cut(self, plan: Plan, arrays: list[Array]) -> Iterator[Any]:
         """Sends one call's inputs, which have its timeout together."""
         self._until = time.monotonic() + self._timeout_s
-        return self._futures(blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most), IN_FLIGHT)
+        pieces = blocks(dict(zip(plan.names, arrays, strict=True)), plan.rows, plan.most)
+        return self._futures(pieces, IN_FLIGHT * plan.most)
 
-    def _futures(self, pieces: Iterator[Piece], in_flight: int) -> Iterator[Any]:
+    def _futures(self, pieces: Iterator[Piece], rows: int) -> Iterator[Any]:
         """The future of the first piece, until all were taken. At its end, however it comes, the others are cancelled.
 
-        An error of the pieces is raised after the results of what came before it.
+        A piece is sent while fewer than so many rows are on the way. An error of the pieces is raised after the results
+        of what came before it.
         """
         end: Exception | None = None
         try:
             while self._window or end is None:
                 try:
-                    while end is None and self._flying < in_flight and self._nbytes < MOST_BYTES:
+                    while end is None and self._flying < rows and self._nbytes < MOST_BYTES:
                         self._window.append(self._sent(next(pieces)))
                 except Exception as error:
                     end = error
@@ -120,7 +120,7 @@ class Work:
         flags = BLOCK if piece.rows > 1 else 0
         future = self._driver.submit(plan, arrays, self.left_s, self._request.priority, flags)
         self._nbytes += plan.size
-        self._flying += piece.weight
+        self._flying += piece.rows
         return piece, plan.size, future
 
     def take(self) -> Result:
@@ -129,7 +129,7 @@ class Work:
         error = future.exception()  # a thread waits for it here
         self._window.popleft()
         self._nbytes -= nbytes
-        self._flying -= piece.weight
+        self._flying -= piece.rows
         if error is not None:
             raise error
         result: Result = future.result()
