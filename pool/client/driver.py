@@ -69,7 +69,6 @@ class Driver(Generic[F]):
         self._outbox: dict[int, Job] = {}
         self._outbox_bytes = 0
         self._withdrawn: list[int] = []
-        self._is_rung = False
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._next_deadline = inf
@@ -103,11 +102,12 @@ class Driver(Generic[F]):
         if self.is_over:
             raise PoolUnreachable("the client was closed, or its pool has gone")
         future = made.future = self._future(made.number)
+        if not self._outbox or made.until < self._next_deadline:  # else `turn` comes by itself
+            self._wake()
         self._outbox[made.number] = made
         self._outbox_bytes += len(made.body)
         if made.until < self._next_deadline:
             self._next_deadline = made.until
-        self._ring()
         return future
 
     def _withdraw(self, number: int) -> None:
@@ -116,14 +116,9 @@ class Driver(Generic[F]):
             if waiting is not None:
                 self._outbox_bytes -= len(waiting.body)
             elif not self.is_over:
+                if not self._withdrawn:
+                    self._wake()
                 self._withdrawn.append(number)
-                self._ring()
-
-    def _ring(self) -> None:
-        """REQUIRES the lock. What was submitted is taken under it too, so one ring is enough until then."""
-        if not self._is_rung:
-            self._is_rung = True
-            self._wake()
 
     def turn(self, is_look: bool) -> float:
         """Sends, receives, ends what is late. After how many seconds to call again, if nothing happens before.
@@ -172,7 +167,6 @@ class Driver(Generic[F]):
         """What fits now; the rest goes with the next call."""
         bodies: list[bytes] = []
         with self._lock:
-            self._is_rung = False
             for number in self._withdrawn:
                 if (late_one := channel.jobs.get(number)) is not None:
                     late_one.future = None
