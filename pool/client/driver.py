@@ -266,10 +266,6 @@ class JobFuture(Future[Result]):
             withdraw()
         return True
 
-    def forked(self) -> None:
-        """In the child of a fork, where another thread's lock stays locked for ever."""
-        self._condition = threading.Condition()
-
 
 class Sender(Driver[JobFuture]):
     """Drives in a thread of its own."""
@@ -328,5 +324,5 @@ class Sender(Driver[JobFuture]):
         self._lock = threading.Lock()
         self.is_over = True
         for each in self._all():
-            each.future.forked()
+            each.future._condition = threading.Condition()  # another thread may have held the parent's
             finish(each.future, PoolUnreachable("the job was submitted before this process was forked"))
