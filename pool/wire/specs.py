@@ -127,7 +127,6 @@ def _tensors(described: object) -> tuple[Tensor, ...]:
     if not isinstance(described, list) or len(described) > MOST_TENSORS:
         raise BadMessage(f"tensors that are no list of {MOST_TENSORS} at the most")
     found: list[Tensor] = []
-    total = 0
     for each in described:
         match each:
             case [str() as name, str() as dtype, list() as shape] if len(name) <= MOST_NAME:
@@ -140,9 +139,7 @@ def _tensors(described: object) -> tuple[Tensor, ...]:
             raise BadMessage(f"no dtype {dtype!r:.40}")
         if len(shape) > MOST_RANK or not all(type(axis) is int and 0 <= axis <= MOST_BYTES for axis in shape):
             raise BadMessage(f"no shape {shape!r:.80}")
-        nbytes = ITEM_BYTES[dtype] * math.prod(shape)
-        total += nbytes
-        if total > MOST_BYTES:
-            raise BadMessage(f"tensors of more than {MOST_BYTES} bytes")
-        found.append(Tensor(name, dtype, tuple(shape), nbytes))
+        found.append(Tensor(name, dtype, tuple(shape), ITEM_BYTES[dtype] * math.prod(shape)))
+    if sum(tensor.nbytes for tensor in found) > MOST_BYTES:
+        raise BadMessage(f"tensors of more than {MOST_BYTES} bytes")
     return tuple(found)
