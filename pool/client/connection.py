@@ -122,7 +122,7 @@ class Connector:
         """
         self.planner = Planner()
         self.timeout_s = inf
-        self.endpoint, self._patience_s = endpoint, patience_s
+        self._patience_s = patience_s
         self._places = sought(os.environ, os.getuid()) if endpoint is None else [f"ipc://{ipc_path(endpoint)}"]
         self._current: Connection | None = None
         self._greeting: Connection | None = None

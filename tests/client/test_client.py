@@ -217,7 +217,7 @@ def test_ctrl_c_in_run_costs_its_own_channel_alone(client: Client, gate: Path) -
         until(lambda: gated(other_client)["running"] == 2, "this thread's job runs")
         signal.raise_signal(signal.SIGINT)
 
-    with Client(client._connector.endpoint) as other_client:
+    with Client(client.status()["pool"]["endpoint"]) as other_client:
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
