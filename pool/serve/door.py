@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from selectors import EVENT_READ, EpollSelector
@@ -23,9 +22,9 @@ log = logging.getLogger("pool.serve")
 class Door:
     """REQUIRES the main thread, for it ends with the thread that started it."""
 
-    def __init__(self, endpoint: str, sources: EpollSelector, news: Callable[[], None]) -> None:
-        """`sources`: what the loop reads, each with what it calls. `news`: is called when a door has ended."""
-        self._endpoint, self._sources, self._news = endpoint, sources, news
+    def __init__(self, endpoint: str, sources: EpollSelector) -> None:
+        """`sources`: what the loop reads, each with what it calls."""
+        self._endpoint, self._sources = endpoint, sources
         self._settings = Settings()
         self._popen: Popen[bytes] | None = None
         self._output = -1
@@ -89,7 +88,6 @@ class Door:
 
     def _ended(self, status: int, now: float) -> None:
         self._popen = None
-        self._news()
         if now - self._began > PROVEN_S or self._is_told:
             self._pause_s = FIRST_PAUSE_S
         if self.addresses:

@@ -92,7 +92,7 @@ class Service:
         self.scheduler = Scheduler(Policy(), self._fail, self._release)  # the fleet gives it the configured one
         self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources)
         self._peers: dict[bytes, Client | Worker] = self.fleet.peers
-        self.door = Door(self.endpoint, self.sources, self._door_ended)
+        self.door = Door(self.endpoint, self.sources)
         disk = Disk()
         self.changes = Changes(self.fleet, source, disk, Footprints(state / NAME))
         self._questions = Questions(self.fleet, self.changes, self.door, self._clients, kept, self.stop)
@@ -142,6 +142,7 @@ class Service:
             self.fleet.has_news = True
         if now >= self.door.due:
             self.door.look(now)
+            self.fleet.has_news = True  # it may have ended, for which a stop waits
         if self._questions.count(now):
             self.monitor.read(now)
             self.changes.watch(now)
@@ -478,9 +479,6 @@ class Service:
         if not self.is_stopping:
             self.is_stopping = self.fleet.has_news = True
             self.door.want(DoorSettings(), time.monotonic())
-
-    def _door_ended(self) -> None:
-        self.fleet.has_news = True
 
     def _drain(self, now: float) -> None:
         """Running jobs end, those that wait are handed back; then the workers are told to end."""
