@@ -9,17 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic.functional_validators import AfterValidator, BeforeValidator, WrapValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, ValidationInfo, field_validator
+from pydantic.functional_validators import AfterValidator, BeforeValidator, WrapValidator, model_validator
 
 from pool.endpoint import ipc_path
 
