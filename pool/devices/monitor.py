@@ -98,13 +98,12 @@ class Monitor:
         if (child := self._child) is not None:
             self._child = None
             child.kill()
-            for pipe in (child.stdin, child.stdout):
-                pipe.close()  # type: ignore[union-attr]
+            child.stdout.close()  # type: ignore[union-attr]
             threading.Thread(target=child.wait, daemon=True).start()  # the driver may hold its end up for ever
 
     def _spawn(self, now: float) -> None:
         self.heard_at, argv = now, [*ARGV, str(READ_S), *self._uuids]
-        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdout": subprocess.PIPE}
         self._child = subprocess.Popen(argv, env=self._environ, process_group=0, **streams)
         self._output = self._child.stdout.fileno()  # type: ignore[union-attr]
         os.set_blocking(self._output, False)

@@ -1,14 +1,13 @@
 """`python -P -m pool.devices.nvml SECONDS [UUID …]`: asks NVML for the pool, which never waits for a driver.
 
 It says lines of JSON: first the GPUs in PCI order and what went wrong, then every so many seconds what those GPUs do
-that have answered since. Each has a thread, so that one that hangs silences no other. The end of its input ends it.
+that have answered since. Each has a thread, so that one that hangs silences no other. It ends with its parent.
 """
 
 import ctypes
 import json
 import os
 import re
-import select
 import signal
 import sys
 import threading
@@ -109,9 +108,9 @@ def main() -> None:
 
     for uuid in sys.argv[2:] or [each["uuid"] for gpu in gpus for each in (gpu, *(gpu["instances"] or ()))]:
         threading.Thread(target=watch, args=(uuid,), daemon=True).start()
-    while not select.select([0], [], [], every_s)[0]:
+    while True:
+        time.sleep(every_s)
         print(json.dumps({uuid: fresh.pop(uuid) for uuid in [*fresh]}), file=answers)
-    os._exit(0)  # without waiting for a thread that may never come back from the driver
 
 
 if __name__ == "__main__":
