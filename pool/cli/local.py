@@ -131,6 +131,7 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     from pool.config import explain as explained
     from pool.endpoint import own
     from pool.plan.placement import size
+    from pool.plan.wanted import models_of
     from pool.serve.start import planned_at_start
 
     if explain is not None:
@@ -144,13 +145,13 @@ def check(config: Path | None, explain: str | None, as_json: bool) -> None:
     for name, model in plan.models.items():
         told = plan.settings(name) or {"path": model.path, "version": ""}
         needs[name], source = plan.facts.needs.get((model.name, told["path"]), (0, ""))
-        seated = [slot for slot in plan.slots if name in plan.names(slot)]
+        seated = [slot for slot, told in plan.slots.items() if name in told["models"]]
         about = {"name": name, "path": told["path"], "version": told["version"], "slots": seated}
         models.append({**about, "replicas": model.replicas, "nbytes": needs[name], "source": source})
         rows.append((name, size(needs[name]), source, ", ".join(map(str, seated)), told["path"]))
     seats, places = [], []
     for slot, device in enumerate(plan.facts.devices):
-        names = plan.names(slot)
+        names = [*models_of(plan.slots.get(slot))]
         planned = sum(needs[name] for name in names) if device.memory_bytes else 0
         seats.append({"slot": slot, **asdict(device), "models": names, "planned_bytes": planned})
         sizes = (size(device.memory_bytes), size(planned))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from pool.plan.wanted import Told
+from pool.plan.wanted import Told, models_of
 
 
 class Phase(Enum):
@@ -125,7 +125,7 @@ class Rollout:
         old = [seat for seat in here if seat.told != right and seat.phase is SERVING]
         if new is None and len(old) > 1:  # the last one came up in part, and is not what is wanted any more
             first, last = old[0], old[-1]
-            yield Retire(first if wanted_names(right) & served(first) <= served(last) else last)
+            yield Retire(first if models_of(right).keys() & served(first) <= served(last) else last)
         elif new is None:
             if right is not None and (not here or (here == old and self._fits(old[0]))):
                 yield Open(number)
@@ -147,25 +147,21 @@ class Rollout:
 
 
 def served(seat: Seat) -> set[str]:
-    return wanted_names(seat.told).difference(seat.failed)
+    return set(seat.told["models"]).difference(seat.failed)
 
 
 def missed(seat: Seat) -> set[tuple[str, str]]:
     """By name and files."""
-    return {(each["name"], each["path"] + each["files"]) for each in seat.told["models"] if each["name"] in seat.failed}
-
-
-def wanted_names(right: Told | None) -> set[str]:
-    return {each["name"] for each in right["models"]} if right is not None else set()
+    return {(name, each["path"] + each["files"]) for name, each in seat.told["models"].items() if name in seat.failed}
 
 
 def gap(number: int, wanted: Mapping[int, Told], slots: Mapping[int, list[Seat]]) -> set[str]:
     """The models that are wanted, and that nobody would serve after the turn of this slot."""
-    after = wanted_names(wanted.get(number))
+    after = set(models_of(wanted.get(number)))
     for seats in slots.values():
         after = after.union(*(served(seat) for seat in seats if seat.phase is SERVING and seat.number != number))
     here = set[str]().union(*(served(seat) for seat in slots[number] if seat.phase is SERVING))
-    return (here & set[str]().union(*map(wanted_names, wanted.values()))) - after
+    return (here & set[str]().union(*map(models_of, wanted.values()))) - after
 
 
 def by_slot(wanted: Mapping[int, Told], seats: Collection[Seat]) -> dict[int, list[Seat]]:

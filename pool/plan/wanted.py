@@ -18,7 +18,7 @@ POOLS_OWN = {"weight", "batch_wait", "replicas", "device_memory", "devices", "ve
 """Keys of a model that a worker does not use, so that a change of them replaces none."""
 
 Told = Mapping[str, Any]
-"""What the workers of a slot are told: "generation", "tensorflow", and "models", in their order."""
+"""What the workers of a slot are told: "generation", "tensorflow", and "models": the settings of each, by its name."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,14 @@ class Plan:
     aliases: Mapping[str, str] = field(default_factory=dict)  # by a name that clients may use, one of `models`
     missing: Mapping[str, str] = field(default_factory=dict)  # by name, why a configured model is served nowhere
 
-    def names(self, slot: int) -> list[str]:
-        """Of the models of a slot."""
-        return [each["name"] for each in self.slots[slot]["models"]] if slot in self.slots else []
-
     def settings(self, model: str) -> Mapping[str, Any]:
         """What workers are told of one of `models`; empty if none is told."""
-        return next((each for told in self.slots.values() for each in told["models"] if each["name"] == model), {})
+        return next((told["models"][model] for told in self.slots.values() if model in told["models"]), {})
+
+
+def models_of(told: Told | None) -> Mapping[str, Mapping[str, Any]]:
+    """The settings of each model, by its name; None has none."""
+    return told["models"] if told is not None else {}
 
 
 def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> Plan:
@@ -80,7 +81,7 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
         if names:
             demands = [demanded(models[name]) for name in names]
             tensorflow = merged(facts.config.tensorflow.model_dump(), facts.devices[slot], demands)
-            told = [entries[name] for name in names]
+            told = {name: entries[name] for name in names}
             slots[slot] = {"generation": facts.generations.get(slot, 0), "tensorflow": tensorflow, "models": told}
     return Plan(facts, slots, models, aliases, missing)
 

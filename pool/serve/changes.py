@@ -225,13 +225,14 @@ class Changes:
             fleet.is_starting = any(seat.phase is Phase.COMING and seat.slot.incarnation == 1 for seat in fleet.seats)
         # Where the newest version of a model does not load outside of a turn, as at the start, another one is served.
         right = [s for s in fleet.seats if s.number != rollout.turn and s.told == fleet.plan.slots.get(s.number)]
-        failed = [each for seat in right for each in seat.told["models"] if each["name"] in seat.failed]
+        failed = [seat.told["models"][name] for seat in right for name in seat.failed]
         if marked := [each for each in failed if self._is_replaceable(each)]:
             self._mark(marked, "it did not load")
         for step in rollout.steps(fleet.plan.slots, fleet.seats, fleet.is_starting):
             match step:
                 case Open(number):
-                    told = [f"{each['name']} {each['version']}".rstrip() for each in fleet.plan.slots[number]["models"]]
+                    models = fleet.plan.slots[number]["models"]
+                    told = [f"{name} {each['version']}".rstrip() for name, each in models.items()]
                     self._tell(f"slot {number} loads {', '.join(told)}")
                     fleet.open(number, now)
                 case Retire(seat):
@@ -254,7 +255,7 @@ class Changes:
         there: dict[int, list[str]] = {}
         for seat in self._fleet.seats:
             if seat.phase is not Phase.LEAVING:
-                there.setdefault(seat.number, []).extend(seat.models)
+                there.setdefault(seat.number, []).extend(seat.told["models"])
         served = self._served()
         return planned(with_looks(facts, looks, self._footprints, served), there, served)
 
@@ -291,7 +292,7 @@ class Changes:
         model, why = next(iter(seat.failed.items()), (seat.died_of, seat.slot.reason))
         text = f"slot {seat.number}: {why}"
         request = self._running
-        new = {each["name"]: each for each in seat.told["models"] if self._is_replaceable(each)}
+        new = {name: each for name, each in seat.told["models"].items() if self._is_replaceable(each)}
         if marked := [new[model]] if model in new else [*new.values()]:  # if it is none of the new files, all go back
             self._tell(f"{text}; what was served before stays")
             self._mark(marked, text)
@@ -323,7 +324,7 @@ class Changes:
 
     def _serving(self) -> list[Mapping[str, Any]]:
         seats = [seat for seat in self._fleet.seats if seat.phase is Phase.SERVING]
-        return [each for seat in seats for each in seat.told["models"] if each["name"] not in seat.failed]
+        return [each for seat in seats for each in seat.told["models"].values() if each["name"] not in seat.failed]
 
     def _served(self) -> list[Mapping[str, Any]]:
         """What came up last counts most, and comes last."""
@@ -358,7 +359,7 @@ class Changes:
         if self._newly_lost(now):
             self._fleet.has_news = True
         for seat in self._fleet.seats:
-            worker, models, options = seat.worker, seat.told["models"], seat.told["tensorflow"]
+            worker, models, options = seat.worker, [*seat.told["models"].values()], seat.told["tensorflow"]
             has_bound = not options["allow_growth"] or options["per_process_gpu_memory_fraction"]
             if seat.phase is not Phase.SERVING or worker is None or len(models) != 1 or has_bound:
                 continue

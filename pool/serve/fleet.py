@@ -90,7 +90,7 @@ class Fleet:
         self.has_news = True
 
     def _forget_models(self) -> None:
-        held = {name for seat in self.seats for name in seat.models}
+        held = {name for seat in self.seats for name in seat.told["models"]}
         for name in self.models.keys() - self.plan.models.keys() - held:
             del self.models[name]
             self.scheduler.remove_model(name, f"the pool serves the model {name} no more")
@@ -127,7 +127,7 @@ class Fleet:
         """Why no slot will serve it; "" as long as one does or may."""
         why = self.plan.missing.get(model, "")
         for number, told in self.plan.slots.items():
-            if model not in self.plan.names(number):
+            if model not in told["models"]:
                 continue
             seats = [seat for seat in self.seats if seat.number == number and seat.told == told]
             if not seats or number == self.turn:
@@ -170,7 +170,7 @@ class Fleet:
         worker = seat.worker
         if worker is None or worker.core is None:
             return
-        leaving = set(seat.models) - self.plan.models.keys()
+        leaving = seat.told["models"].keys() - self.plan.models.keys()
         if not any(self.scheduler.load_of(name) for name in leaving):
             self.scheduler.close(worker.core)
         if worker.core.is_closed and not worker.core.running:
@@ -220,7 +220,8 @@ class Fleet:
     def start(self, seat: Seat, now: float) -> None:
         slot, device = seat.slot, seat.device
         slot.start(now, self.config.health.import_timeout)
-        tensorflow, models = seat.told["tensorflow"], [m for m in seat.told["models"] if m["name"] not in seat.left_out]
+        tensorflow, told = seat.told["tensorflow"], seat.told["models"]
+        models = [told[name] for name in told if name not in seat.left_out]
         try:
             worker = seat.worker = Worker(seat, environment(device, os.environ, tensorflow, self._share), now)
         except OSError as error:
@@ -296,14 +297,14 @@ class Fleet:
             case {"phase": "load" | "warm-up" as phase, "model": str(model)}:
                 worker.phase, worker.loading = f"{phase} of {model}", model
                 self._goes_on(slot, budgets.load_timeout if phase == "load" else budgets.warmup_timeout, now)
-            case {"failed": [str(model), str(text)]} if model in seat.models:
+            case {"failed": [str(model), str(text)]} if model in seat.told["models"]:
                 seat.failed[model] = text
                 log.error("slot %d: %s", slot.number, text)
             case {"signature": [str(model), str(name), dict(record)]} if len(worker.signatures) < MOST_SIGNATURES:
                 Signature.from_record(record)
                 worker.signatures[model, name] = record
             case {"model": str(model), "is_stateful": bool(), "left_out": dict(), "notes": list()}:
-                if model not in seat.models:
+                if model not in seat.told["models"]:
                     raise BadMessage(f"no model {model!r} was asked for")
                 worker.loaded[model] = dict(message)
             case {"ready": True} if worker.core is None and slot.state is SlotState.LOADING and worker.loaded:
@@ -407,7 +408,7 @@ class Fleet:
         It did if it has used up its time to load it, or if the worker before it died at the same one.
         """
         seat, model = worker.seat, worker.loading
-        has_others = len(set(seat.models) - seat.left_out - seat.failed.keys()) > 1
+        has_others = len(seat.told["models"].keys() - seat.left_out - seat.failed.keys()) > 1
         is_guilty = bool(model) and (model == seat.died_of or worker.killed_for.endswith(OVERDUE))
         seat.died_of = model
         if not has_others or not is_guilty:

@@ -107,7 +107,7 @@ class Questions:
         if "error" in said:
             raise Refused("ModelFailed", str(said["error"]))
         about = {"slot": worker.seat.number, "device": worker.seat.device.label}
-        yield about | {"models": worker.seat.models, "devices": said.get("devices")}
+        yield about | {"models": [*worker.seat.told["models"]], "devices": said.get("devices")}
 
     def _loaded(self, asked: str) -> object:
         described = self._described(self._fleet.served_as(asked))
@@ -166,7 +166,7 @@ class Questions:
             "state": slot.state.name,
             "for_s": now - slot.since,
             "models": sorted(worker.loaded) if worker is not None else [],
-            "versions": {each["name"]: [each["version"], each["files"]] for each in seat.told["models"]},
+            "versions": {name: [each["version"], each["files"]] for name, each in seat.told["models"].items()},
             "failed": seat.failed,
             "doing": doing,
             "busy": len(worker.core.running) if worker and worker.core else 0,

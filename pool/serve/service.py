@@ -25,7 +25,7 @@ from pool.devices.monitor import Monitor
 from pool.log import Log
 from pool.plan.footprints import NAME, Footprints
 from pool.plan.rollout import Phase
-from pool.plan.wanted import Plan
+from pool.plan.wanted import Plan, models_of
 from pool.serve.changes import Changes, Disk
 from pool.serve.door import Door
 from pool.serve.fleet import Fleet
@@ -392,7 +392,7 @@ class Service:
                 known = facts["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
                 is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
-        if job.slot >= 0 and model not in self.fleet.plan.names(job.slot):
+        if job.slot >= 0 and model not in models_of(self.fleet.plan.slots.get(job.slot)):
             raise Refused("InvalidInput", f"slot {job.slot} is none of {model}'s, which `pool status` shows")
         call = self.scheduler.call(model, key, rows, is_joined, length, job.slot)
         client.account.keep(spec, call)

@@ -43,10 +43,6 @@ class Seat:
     def number(self) -> int:
         return self.slot.number
 
-    @property
-    def models(self) -> list[str]:
-        return [settings["name"] for settings in self.told["models"]]
-
     def serves(self, model: str) -> bool:
         return self.slot.state is SlotState.READY and self.worker is not None and model in self.worker.loaded
 

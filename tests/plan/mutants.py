@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant(
         "of two workers that came up in part the one that serves more stays",
         ROLLOUT,
-        " if wanted_names(right) & served(first) <= served(last) else last",
+        " if models_of(right).keys() & served(first) <= served(last) else last",
         "",
     ),
     Mutant("models come before they go", ROLLOUT, "(bool(gap(number, wanted, slots)), number)", "number"),

@@ -30,10 +30,10 @@ class Seat:
 
     @property
     def models(self) -> list[str]:
-        return [each["name"] for each in self.told["models"]]
+        return [*self.told["models"]]
 
     def files(self, name: str) -> tuple[str, str]:
-        return next((each["path"], each["files"]) for each in self.told["models"] if each["name"] == name)
+        return self.told["models"][name]["path"], self.told["models"][name]["files"]
 
 
 class World:
@@ -126,7 +126,7 @@ class World:
     def retire(self, seat: Seat, now: float) -> None:
         for name in seat.models if seat.phase is self.code.SERVING and not seat.failed else ():
             others = [each for each in self.seats if each is not seat and name in each.models]
-            is_wanted = any(name in self.plan.names(number) for number in self.plan.slots)
+            is_wanted = any(name in told["models"] for told in self.plan.slots.values())
             is_calm = all(each.slot.state in (SlotState.READY, SlotState.LOADING) for each in self.seats)
             if is_wanted and is_calm and self.has_room and seat.number not in self.plan.facts.lost:
                 assert any(self.serves(each, name) for each in others), f"{name} is served without a gap"
@@ -229,9 +229,9 @@ class World:
     def check(self) -> None:
         versions: dict[tuple[str, str], str] = {}
         for seat in self.seats:
-            for each in seat.told["models"] if seat.phase is self.code.SERVING else ():
-                if each["name"] not in seat.failed:
-                    files = versions.setdefault((each["name"] + each["path"], each["version"]), each["files"])
+            for name, each in seat.told["models"].items() if seat.phase is self.code.SERVING else ():
+                if name not in seat.failed:
+                    files = versions.setdefault((name + each["path"], each["version"]), each["files"])
                     assert files == each["files"], "two slots never serve different files under one version"
 
     def finish(self) -> None:
@@ -265,7 +265,8 @@ class World:
         assert broken <= self.bad | self.unlucky, "only files that were tried in vain are called broken"
         self.counts["broken"] += len(self.plan.facts.broken)
         self.counts["lost"] += len(self.plan.facts.lost)
-        self.counts["in place"] += sum("+" in each["version"] for t in self.plan.slots.values() for each in t["models"])
+        told = [each for told in self.plan.slots.values() for each in told["models"].values()]
+        self.counts["in place"] += sum("+" in each["version"] for each in told)
 
     def _newest(self) -> None:
         facts = self.plan.facts
