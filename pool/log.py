@@ -11,18 +11,8 @@ from contextlib import suppress
 
 KEPT, AT_ONCE, WAITING = 1000, 200, 10_000  # lines; past the last number they are dropped and counted
 LONGEST_LINE, CLOSE_S = 2000, 1.0
+LOGGER = logging.getLogger("pool")
 PRIORITIES = {"CRITICAL": 2, "ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}  # syslog's
-
-
-def setup(environ: Mapping[str, str]) -> "Log":
-    """What "pool" and the loggers below it log goes to standard error from now on, until `close`."""
-    status = os.fstat(2)
-    log = Log(2, is_journal=environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}")
-    logger = logging.getLogger("pool")
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    logger.addHandler(log)
-    return log
 
 
 def printable(text: str) -> str:
@@ -31,17 +21,22 @@ def printable(text: str) -> str:
 
 
 class Log(logging.Handler):
-    def __init__(self, fd: int, is_journal: bool) -> None:
-        """`is_journal`: lines begin with a priority instead of the time, as sd-daemon(3) has it."""
+    """What "pool" and the loggers below it log goes to a descriptor, from now on until `close`."""
+
+    def __init__(self, fd: int, environ: Mapping[str, str]) -> None:
+        """In systemd's journal, lines begin with a priority instead of the time, as sd-daemon(3) has it."""
         super().__init__()
-        self._fd = fd
-        self._is_journal = is_journal
+        status, self._fd = os.fstat(fd), fd
+        self._is_journal = environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
         self._number = self._dropped = 0
         self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         # A daemon: one that waits for a reader must not hold up the end of the process.
         self._writer = threading.Thread(target=self._write, name="log", daemon=True)
         self._writer.start()
+        LOGGER.setLevel(logging.INFO)
+        LOGGER.propagate = False
+        LOGGER.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Never waits. Each line of a traceback is one of the log. The caller holds the handler's lock."""
@@ -63,7 +58,7 @@ class Log(logging.Handler):
 
     def close(self) -> None:
         """Waits one second at most until all is written."""
-        logging.getLogger("pool").removeHandler(self)
+        LOGGER.removeHandler(self)
         self._waiting.put("")
         self._writer.join(CLOSE_S)
 

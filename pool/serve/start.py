@@ -13,7 +13,7 @@ from pool.devices import slots
 from pool.devices.monitor import Monitor
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
-from pool.log import setup
+from pool.log import Log
 from pool.plan.facts import Facts, rested, with_looks
 from pool.plan.footprints import NAME, Footprints
 from pool.plan.wanted import Plan, planned
@@ -38,7 +38,7 @@ def run(config: Config, source: Path | None, embedded: int | None = None) -> int
     plan = planned_at_start(config, monitor)
     prepare_folder(path, config.pool.group)
     hold(path)
-    kept = setup(os.environ)
+    kept = Log(2, os.environ)
     sockets = (path, path.with_name(f"{path.name}.link"))
     try:
         service = Service(plan, source, path, state, kept, monitor)

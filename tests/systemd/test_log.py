@@ -5,21 +5,14 @@ import re
 import pytest
 
 from pool import log as module
-from pool.log import Log, setup
+from pool.log import Log
 
 pool_log = logging.getLogger("pool.test")
 
 
-def attached(fd: int) -> Log:
-    log = Log(fd, is_journal=False)
-    logging.getLogger("pool").setLevel(logging.INFO)
-    logging.getLogger("pool").addHandler(log)
-    return log
-
-
 def test_lines_are_written_and_kept_without_control_characters() -> None:
     reading, writing = os.pipe()
-    log = attached(writing)
+    log = Log(writing, {})
     pool_log.info("slot %d\x1b[31m\x9b2J\n12:00:00 ERROR faked \x85 é", 3)
     pool_log.debug("unseen")
     try:
@@ -37,7 +30,7 @@ def test_lines_are_written_and_kept_without_control_characters() -> None:
 def test_a_reader_that_stops_holds_nobody_up_and_learns_how_much_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING", 10)
     reading, writing = os.pipe()
-    log = attached(writing)
+    log = Log(writing, {})
     for _ in range(3000):  # more than a pipe holds
         pool_log.info("x" * 100)
     log.close()  # it is not read within a second, either
@@ -49,14 +42,14 @@ def test_a_reader_that_stops_holds_nobody_up_and_learns_how_much_it_missed(monke
     assert missed + read.count("INFO x") == 3000
 
 
-def test_it_is_set_up_for_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    log = setup({})
+def test_the_journal_gets_priorities(capfd: pytest.CaptureFixture[str]) -> None:
+    log = Log(2, {})
     pool_log.info("hello")
     log.close()
     pool_log.info("unseen")
     assert re.fullmatch(r"\d\d:\d\d:\d\d INFO hello\n", capfd.readouterr().err)
     status = os.fstat(2)
-    log = setup({"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+    log = Log(2, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
     pool_log.warning("hello")
     log.close()
     assert capfd.readouterr().err == "<4>hello\n"
