@@ -56,10 +56,9 @@ def rested(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
     return looks
 
 
-def with_looks(
-    facts: Facts, looks: Mapping[str, Look], footprints: Footprints, served: Sequence[Mapping[str, Any]] = ()
-) -> Facts:
-    """What follows from the looks. What is neither there nor served is forgotten; what a model needs stays."""
+def completed(facts: Facts, footprints: Footprints, served: Sequence[Mapping[str, Any]] = ()) -> Facts:
+    """With what follows from the looks. What is neither there nor served is forgotten; what a model needs stays."""
+    looks = facts.looks
     paths = {each["path"] for each in served} | {each.path for look in looks.values() for each in look.versions}
     first = {path: digest for path, digest in facts.first.items() if path in paths}
     needs = {key: need for key, need in facts.needs.items() if key[1] in paths}
@@ -71,15 +70,15 @@ def with_looks(
             if (model.name, version.path) not in needs:
                 need = footprints.need(model, version.files.digest, version.files.nbytes)
                 needs[model.name, version.path] = need
-    return replace(facts, looks=looks, first=first, needs=needs, broken=broken)
+    return replace(facts, first=first, needs=needs, broken=broken)
 
 
-def reloaded(facts: Facts, source: Path) -> Facts:
-    """With the configuration that the file has now. Raises `InvalidConfig`."""
+def reloaded(before: Config, source: Path) -> Config:
+    """What the file has now. Raises `InvalidConfig`."""
     config = load(source)
-    if (config.pool, config.device) != (facts.config.pool, facts.config.device):
+    if (config.pool, config.device) != (before.pool, before.device):
         raise InvalidConfig("[pool] or [[device]] has changed, which needs a new pool: stop this one and start it anew")
-    return replace(facts, config=config, broken={})
+    return config
 
 
 def restarted(facts: Facts, slots: Sequence[int]) -> Facts:

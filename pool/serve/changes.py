@@ -20,11 +20,11 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pool.config import with_model, without_model
+from pool.config import Config, with_model, without_model
 from pool.core.scheduler import Refused
 from pool.devices import fits_beside
 from pool.errors import InvalidConfig
-from pool.plan.facts import Facts, looked, reloaded, restarted, rested, with_looks
+from pool.plan.facts import Facts, completed, looked, reloaded, restarted, rested
 from pool.plan.footprints import Footprints
 from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
 from pool.plan.versions import Look
@@ -53,7 +53,8 @@ class Request:
     """Of a person, to change something. One at a time is read and run."""
 
     what: str  # for people, such as "reload"
-    change: Callable[[Facts], Facts]  # called in a thread; may read disks. Raises `InvalidConfig`.
+    configured: Callable[[Config], Config] = lambda config: config  # reads disks in a thread. Raises `InvalidConfig`.
+    changed: Callable[[Facts], Facts] = lambda facts: facts  # beside the configuration, of what is known by then
     progress: Progress = Progress.WAITING
     lines: list[str] = field(default_factory=list)  # what was done for it
     before: Facts | None = None  # what it returns to if it fails
@@ -115,68 +116,63 @@ class Changes:
 
     def ask(self, what: str, arguments: Mapping[str, Any]) -> Request:
         """Raises `Refused`."""
+        slots, slot, name = range(len(self._facts.devices)), arguments.get("slot"), str(arguments.get("name", ""))
         if len(self.requests) >= MOST_REQUESTS:
             raise Refused("Overloaded", f"{MOST_REQUESTS} changes wait already")
-        slot, name = arguments.get("slot"), str(arguments.get("name", ""))
-        about = f"{what} {name}" if name else what if slot is None else f"{what} slot {slot}"
-        request = Request(about, self._asked(what, arguments, name, slot))
-        self.requests.append(request)
-        self._fleet.has_news = True
-        log.info("asked to %s", about)
-        return request
-
-    def _asked(self, what: str, arguments: Mapping[str, Any], name: str, slot: Any) -> Callable[[Facts], Facts]:
-        slots = range(len(self._facts.devices))
         if slot is not None and slot not in slots:
             raise Refused("InvalidInput", f"there is no slot {slot!r:.80}; there are 0 to {len(slots) - 1}")
+        request = Request(f"{what} {name}" if name else what if slot is None else f"{what} slot {slot}")
         match what:
             case "reload" if self._source is not None:
-                return partial(reloaded, source=self._source)
+                request.configured = partial(reloaded, source=self._source)
+                request.changed = partial(replace, broken={})
             case "reload":
                 raise Refused("InvalidInput", "the pool was started without a configuration file")
             case "load":
                 settings = dict(arguments.get("settings") or {}) | {"name": name}
-                return lambda facts: replace(facts, config=with_model(facts.config, settings))
+                request.configured = partial(with_model, settings=settings)
             case "unload":
-                return lambda facts: replace(facts, config=without_model(facts.config, name))
+                request.configured = partial(without_model, name=name)
             case "restart":
-                return partial(restarted, slots=slots if slot is None else [slot])
+                request.changed = partial(restarted, slots=slots if slot is None else [slot])
             case "drain" if slot is not None:
-                return lambda facts: replace(facts, drained=facts.drained | {slot})
+                request.changed = lambda facts: replace(facts, drained=facts.drained | {slot})
             case "undrain" if slot is not None:
-                return lambda facts: replace(facts, drained=facts.drained - {slot})
-        raise Refused("InvalidInput", f"the pool knows no change {what!r:.80}")
+                request.changed = lambda facts: replace(facts, drained=facts.drained - {slot})
+            case _:
+                raise Refused("InvalidInput", f"the pool knows no change {what!r:.80}")
+        self.requests.append(request)
+        self._fleet.has_news = True
+        log.info("asked to %s", request.what)
+        return request
 
     def _begin(self, request: Request, now: float) -> None:
         request.progress, request.until, facts = Progress.READING, now + DISK_S, self._facts
 
-        def read() -> Facts | InvalidConfig:
+        def read() -> tuple[Config, Mapping[str, Look]] | InvalidConfig:
             try:
-                changed = request.change(facts)
-                if changed.config is facts.config:
-                    return changed
+                config = request.configured(facts.config)
                 paths = {each.name: each.path for each in facts.config.model}
-                same = [each.name for each in changed.config.model if paths.get(each.name) == each.path]
-                return replace(changed, looks=rested(changed.config, {name: facts.looks[name] for name in same}))
+                same = [each.name for each in config.model if paths.get(each.name) == each.path]
+                looks = {name: facts.looks[name] for name in same}
+                return config, looks if config is facts.config else rested(config, looks)
             except InvalidConfig as error:
                 return error
 
-        self._disk.read(read, partial(self._began, request, facts))
+        self._disk.read(read, partial(self._began, request))
 
-    def _began(self, request: Request, then: Facts, changed: Facts | InvalidConfig | None) -> None:
-        """What has become known since `then`, when it was asked for, stays."""
+    def _began(self, request: Request, found: tuple[Config, Mapping[str, Look]] | InvalidConfig | None) -> None:
         if request.progress is not Progress.READING:
             return  # its time was over
         facts = request.before = self._facts
         request.progress, request.until = Progress.RUNNING, inf
         try:
-            if not isinstance(changed, Facts):
-                raise changed or InvalidConfig("the disk could not be asked; the pool's log says why")
-            is_same = changed.config is facts.config
-            broken = {**changed.broken, **dict(facts.broken.items() - then.broken.items())}
-            known = replace(changed, lost=changed.lost | facts.lost - then.lost, first=facts.first, broken=broken)
-            known = replace(known, needs=facts.needs if is_same else {})
-            plan = self._planned(known, facts.looks if is_same else changed.looks)
+            if not isinstance(found, tuple):
+                raise found or InvalidConfig("the disk could not be asked; the pool's log says why")
+            config, looks = found
+            if config is not facts.config:
+                facts = replace(facts, config=config, looks=looks, needs={})
+            plan = self._planned(request.changed(facts))
             old, names = self._fleet.plan, sorted(plan.models.keys() | plan.missing.keys())
             gone = [name for name in names if old.settings(name) and not plan.settings(name)]
             if left := [plan.missing.get(name, f"the files of {name} are not whole yet") for name in gone]:
@@ -250,19 +246,19 @@ class Changes:
     def _fits(self, seat: Seat) -> bool:
         return seat.worker is not None and fits_beside(self._fleet.monitor, seat.device, seat.worker.pid)
 
-    def _planned(self, facts: Facts, looks: Mapping[str, Look]) -> Plan:
+    def _planned(self, facts: Facts) -> Plan:
         """Raises `InvalidConfig` where models do not fit."""
         there: dict[int, list[str]] = {}
         for seat in self._fleet.seats:
             if seat.phase is not Phase.LEAVING:
                 there.setdefault(seat.number, []).extend(seat.told["models"])
         served = self._served()
-        return planned(with_looks(facts, looks, self._footprints, served), there, served)
+        return planned(completed(facts, self._footprints, served), there, served)
 
     def _return_to(self, facts: Facts) -> None:
         """Plans for facts that fitted before, or for fewer devices, where models are left out."""
         try:
-            self._adopt(self._planned(facts, facts.looks))
+            self._adopt(self._planned(facts))
         except InvalidConfig:
             log.exception("what was planned before does not fit any more, so what is served stays")
 
@@ -348,7 +344,7 @@ class Changes:
             # If the configuration is another one by now, it has looked at other models.
             if looks is not None and looks != self._facts.looks and self._facts.config is facts.config:
                 try:
-                    self._adopt(self._planned(self._facts, looks))
+                    self._adopt(self._planned(replace(self._facts, looks=looks)))
                 except InvalidConfig as error:
                     self._warn(f"a new version does not fit, so what is served stays: {error}")
 

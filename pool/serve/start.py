@@ -14,7 +14,7 @@ from pool.devices.monitor import Monitor
 from pool.endpoint import admit, hold, ipc_path, own, prepare_folder
 from pool.errors import InvalidConfig
 from pool.log import Log
-from pool.plan.facts import Facts, rested, with_looks
+from pool.plan.facts import Facts, completed, rested
 from pool.plan.footprints import NAME, Footprints
 from pool.plan.wanted import Plan, planned
 from pool.serve.service import Service
@@ -63,7 +63,7 @@ def planned_at_start(config: Config, monitor: Monitor) -> Plan:
     sections = [each.model_dump() for each in config.device]
     devices = slots(config.pool.devices, os.environ, monitor, config.pool.workers_per_device, sections)
     footprints = Footprints(state_folder(config) / NAME)
-    return planned(with_looks(Facts(config, devices), rested(config, {}), footprints), {}, ())
+    return planned(completed(Facts(config, devices, rested(config, {})), footprints), {}, ())
 
 
 def conduct(service: Service, embedded: int | None) -> None:

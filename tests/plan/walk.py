@@ -66,7 +66,7 @@ class World:
         self.turn: int | None = None
         self.is_starting = self.has_news = True
         looks = code.rested(self.source, {})
-        self.plan = code.planned(code.with_looks(code.Facts(self.source, devices), looks, self.footprints), {}, ())
+        self.plan = code.planned(code.completed(code.Facts(self.source, devices, looks), self.footprints), {}, ())
         self.changes = code.Changes(self, "config.toml", self, self.footprints)
         self.requests: list[Any] = []
 
