@@ -8,9 +8,8 @@ has two workers, whatever changes. A model that moves comes to its new slot befo
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pool.plan.wanted import Told, models_of
 
@@ -39,20 +38,17 @@ class Seat(Protocol):
         """Models that it was told of and does not serve, once it is SERVING."""
 
 
-@dataclass(frozen=True)
-class Open:
+class Open(NamedTuple):
     """A new seat for the slot, as the plan wants it."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Retire:
+class Retire(NamedTuple):
     seat: Any
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """The turn has ended: the new seat did not come up, or not with all of its models."""
 
     seat: Any

@@ -51,8 +51,7 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
     missing: dict[str, str] = {}
     for model in facts.config.model:
         versions = {}
-        kept = [each for each in served if configured(each["name"]) == model.name]
-        for each in _versions(model, facts, [each for each in kept if each["path"].startswith(model.path)]):
+        for each in _versions(model, facts, of_model(model, served)):
             entries[each["name"]], models[each["name"]] = each, model
             versions[each["version"].partition("+")[0]] = each["name"]
         if not versions:
@@ -86,9 +85,10 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
     return Plan(facts, slots, models, aliases, missing)
 
 
-def configured(name: str) -> str:
-    """The name of `[[model]]` of what workers know as "digits" or "digits@3"."""
-    return name.partition("@")[0]
+def of_model(model: Model, served: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What is served of a model, which workers know as "digits" or "digits@3"."""
+    mine = [each for each in served if each["name"].partition("@")[0] == model.name]
+    return [each for each in mine if each["path"].startswith(model.path)]
 
 
 def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

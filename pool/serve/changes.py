@@ -28,7 +28,7 @@ from pool.plan.facts import Facts, completed, looked, reloaded, restarted, reste
 from pool.plan.footprints import Footprints
 from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
 from pool.plan.versions import Look
-from pool.plan.wanted import Plan, configured, planned
+from pool.plan.wanted import Plan, of_model, planned
 from pool.serve.fleet import Fleet
 from pool.serve.worker import Seat
 
@@ -311,8 +311,7 @@ class Changes:
         section, key = self._fleet.plan.models.get(told["name"]), (told["path"], told["files"])
         if section is None or not told["files"] or key in self._facts.broken:
             return False
-        served = [each for each in self._served() if each["path"].startswith(section.path)]
-        if good := {(each["path"], each["files"]) for each in served if configured(each["name"]) == section.name}:
+        if good := {(each["path"], each["files"]) for each in of_model(section, self._served())}:
             return key not in good
         looks = self._facts.looks[section.name].versions
         others = {(each.path, each.files.digest) for each in looks if each.is_whole} - {key} - self._facts.broken.keys()
