@@ -60,7 +60,7 @@ class Monitor:
             self._spawn(time.monotonic())
             while self._listed is None:
                 left_s = ends - time.monotonic()
-                if left_s <= 0 or not select.select([self], [], [], left_s)[0]:
+                if left_s <= 0 or not select.select([self._output], [], [], left_s)[0]:
                     raise EOFError(f"did not answer within {NVML_S:g} s: the driver hangs, as `nvidia-smi` may show")
                 self._hear(time.monotonic())
         except Exception as error:  # whatever it says must not end the pool
@@ -68,10 +68,6 @@ class Monitor:
         if not self._listed[0]:
             self.close()
         return self._listed
-
-    def fileno(self) -> int:
-        """Readable when the process has said something. REQUIRES one."""
-        return self._output
 
     def read(self, now: float) -> None:
         """What was said since. Never blocks; starts the process again after a pause if it has ended or is silent."""

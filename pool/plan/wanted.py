@@ -24,11 +24,11 @@ Told = Mapping[str, Any]
 @dataclass(frozen=True)
 class Plan:
     facts: Facts
-    slots: Mapping[int, Told] = field(default_factory=dict)  # those that run something
-    models: Mapping[str, Model] = field(default_factory=dict)
+    slots: dict[int, Told] = field(default_factory=dict)  # those that run something
+    models: dict[str, Model] = field(default_factory=dict)
     """By the name that workers know: "digits", or "digits@3" where several versions are served."""
-    aliases: Mapping[str, str] = field(default_factory=dict)  # by a name that clients may use, one of `models`
-    missing: Mapping[str, str] = field(default_factory=dict)  # by name, why a configured model is served nowhere
+    aliases: dict[str, str] = field(default_factory=dict)  # by a name that clients may use, one of `models`
+    missing: dict[str, str] = field(default_factory=dict)  # by name, why a configured model is served nowhere
 
     def settings(self, model: str) -> Mapping[str, Any]:
         """What workers are told of one of `models`; empty if none is told."""
@@ -45,44 +45,39 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
 
     Raises `InvalidConfig` where models do not fit into the devices.
     """
+    plan = Plan(facts)
     entries: dict[str, dict[str, Any]] = {}
-    models: dict[str, Model] = {}
-    aliases: dict[str, str] = {}
-    missing: dict[str, str] = {}
     for model in facts.config.model:
         versions = {}
         for each in _versions(model, facts, of_model(model, served)):
-            entries[each["name"]], models[each["name"]] = each, model
+            entries[each["name"]], plan.models[each["name"]] = each, model
             versions[each["version"].partition("+")[0]] = each["name"]
         if not versions:
             look = facts.looks[model.name]
             broken = [why for each in look.versions if (why := facts.broken.get((each.path, each.files.digest)))]
             if len(broken) < len(look.versions):  # somebody copies the others, and jobs wait for them
-                models[model.name], aliases[model.name] = model, model.name
+                plan.models[model.name], plan.aliases[model.name] = model, model.name
             else:
                 why = "; ".join([*broken, *look.troubles]) or "its files are not there"
-                missing[model.name] = f"model {model.name}: {why}"
+                plan.missing[model.name] = f"model {model.name}: {why}"
             continue
-        aliases[model.name] = list(versions.values())[-1]
-        aliases |= {f"{model.name}@{version}": name for version, name in versions.items() if version}
+        plan.aliases[model.name] = list(versions.values())[-1]
+        plan.aliases.update({f"{model.name}@{version}": name for version, name in versions.items() if version})
         for label, number in model.labels.items():
             if str(number) in versions:
-                aliases[f"{model.name}@{label}"] = versions[str(number)]
+                plan.aliases[f"{model.name}@{label}"] = versions[str(number)]
         if not isinstance(model.versions, str):
-            gone = {str(number) for number in model.versions} - versions.keys()
-            missing |= {f"{model.name}@{each}": f"model {model.name}: version {each} is not there" for each in gone}
-    if len(models) > MOST_MODELS:
-        raise InvalidConfig(f"{len(models)} versions of models are more than {MOST_MODELS}: list some in `versions`")
-    placed, left_out = _placed(facts, entries, models, there)
-    missing |= left_out
-    slots = {}
-    for slot, names in placed.items():
+            for gone in {*map(str, model.versions)} - versions.keys():
+                plan.missing[f"{model.name}@{gone}"] = f"model {model.name}: version {gone} is not there"
+    if (count := len(plan.models)) > MOST_MODELS:
+        raise InvalidConfig(f"{count} versions of models are more than {MOST_MODELS}: list some in `versions`")
+    for slot, names in _placed(plan, entries, there).items():
         if names:
-            demands = [demanded(models[name]) for name in names]
+            demands = [demanded(plan.models[name]) for name in names]
             tensorflow = merged(facts.config.tensorflow.model_dump(), facts.devices[slot], demands)
             told = {name: entries[name] for name in names}
-            slots[slot] = {"generation": facts.generations.get(slot, 0), "tensorflow": tensorflow, "models": told}
-    return Plan(facts, slots, models, aliases, missing)
+            plan.slots[slot] = {"generation": facts.generations.get(slot, 0), "tensorflow": tensorflow, "models": told}
+    return plan
 
 
 def of_model(model: Model, served: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -118,27 +113,27 @@ def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -
     return found[::-1]
 
 
-def _placed(
-    facts: Facts, entries: Mapping[str, Mapping[str, Any]], models: Mapping[str, Model], there: There
-) -> tuple[dict[int, list[str]], dict[str, str]]:
+def _placed(plan: Plan, entries: Mapping[str, Mapping[str, Any]], there: There) -> dict[int, list[str]]:
+    """The models of every slot. Those for which no slot is left are missing from now on."""
+    facts = plan.facts
     places = {slot: device for slot, device in enumerate(facts.devices) if slot not in facts.away}
     wants = []
-    missing: dict[str, str] = {}
     for name in entries:
-        model = models[name]
+        model = plan.models[name]
         allowed = named(model.devices, facts.devices)
         slots = tuple(slot for slot in allowed if slot not in facts.away)
         if not slots:
-            missing[name] = f"model {name}: all of its slots are drained, or their GPUs are lost: {allowed}"
+            plan.missing[name] = f"model {name}: all of its slots are drained, or their GPUs are lost: {allowed}"
             continue
         replicas = ALL if model.replicas == "all" else model.replicas
         nbytes, source = facts.needs.get((model.name, entries[name]["path"]), (0, ""))
         is_stateful, options = model.stateful is True, demanded(model)
         wants.append(Want(name, nbytes, slots, replicas, model.weight, is_stateful, options, source))
     if not facts.away:
-        return place(wants, places, there), missing
+        return place(wants, places, there)
     placed, left_out = place_most(wants, places, there)
-    return placed, missing | {name: f"model {name}: {why}" for name, why in left_out.items()}
+    plan.missing.update({name: f"model {name}: {why}" for name, why in left_out.items()})
+    return placed
 
 
 def demanded(model: Model) -> dict[str, Any]:
