@@ -37,6 +37,10 @@ class Seat(Protocol):
     def failed(self) -> Collection[str]:
         """Models that it was told of and does not serve, once it is SERVING."""
 
+    @property
+    def is_accepted(self) -> bool:
+        """It has failed, and nothing can be taken back: what comes up of it takes over."""
+
 
 class Open(NamedTuple):
     """A new seat for the slot, as the plan wants it."""
@@ -60,18 +64,12 @@ class Rollout:
         self._fits = fits
         self.turn: int | None = None  # the slot that is changed
         self._missed: set[tuple[str, str]] = set()  # what the slot did not serve before its turn either
-        self._accepted: list[Seat] = []
-
-    def accept(self, seat: Seat) -> None:
-        """It has failed, and nothing can be taken back: what comes up of it takes over."""
-        self._accepted.append(seat)
 
     def steps(
         self, wanted: Mapping[int, Told], seats: Collection[Seat], is_start: bool
     ) -> Iterator[Open | Retire | Failed]:
         """What is to be done now, each at once. `is_start`: nothing has come up yet, so all slots come together."""
         slots = by_slot(wanted, seats)
-        self._accepted = [s for s in self._accepted if s in seats and s.told == wanted.get(s.number)]
         for seat in seats:
             if seat.phase in (COMING, DOWN) and seat.told != wanted.get(seat.number):
                 yield Retire(seat)
@@ -111,7 +109,7 @@ class Rollout:
             right = wanted.get(number)
             if any(seat.phase is COMING and seat.told == right for seat in here):
                 return None
-            is_given_up = any(s in self._accepted and s.phase is DOWN and s.told == right for s in here)
+            is_given_up = any(s.is_accepted and s.phase is DOWN and s.told == right for s in here)
             if not is_given_up and (any(seat.told != right for seat in here) or (not here and right is not None)):
                 due.append(number)
         return min(due, key=lambda number: (bool(gap(number, wanted, slots)), number), default=None)
@@ -129,7 +127,7 @@ class Rollout:
                 self.turn = None
             elif right is None or here == old:
                 yield from map(Retire, old)
-        elif new not in self._accepted and (new.phase is DOWN or self._lost(new, old)):
+        elif not new.is_accepted and (new.phase is DOWN or self._lost(new, old)):
             yield Failed(new)
         elif new.phase is SERVING:
             yield from map(Retire, old)

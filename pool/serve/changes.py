@@ -106,7 +106,7 @@ class Changes:
         self._fleet, self._source, self._disk, self._footprints = fleet, source, disk, footprints
         self._facts = fleet.plan.facts
         self._settled: list[Mapping[str, Any]] = []  # what was served when all had come that was wanted, as told
-        self._rollout = Rollout(self._fits)
+        self._rollout = Rollout(lambda seat: fits_beside(fleet.monitor, seat.device, seat.worker.pid))
         self.requests: deque[Request] = deque()  # those that are not over. The first one runs.
         self._verdict: tuple[float, Seat] | None = None  # when to say why a turn has failed, and its seat
         self._warned: set[str] = set()
@@ -243,9 +243,6 @@ class Changes:
         if (request := self._running) is not None:
             self._end(request)
 
-    def _fits(self, seat: Seat) -> bool:
-        return seat.worker is not None and fits_beside(self._fleet.monitor, seat.device, seat.worker.pid)
-
     def _planned(self, facts: Facts) -> Plan:
         """Raises `InvalidConfig` where models do not fit."""
         there: dict[int, list[str]] = {}
@@ -299,7 +296,7 @@ class Changes:
             self._return_to(replace(known, looks=self._facts.looks if is_same else before.looks))
         else:
             log.error("%s", text)
-            self._rollout.accept(seat)
+            seat.is_accepted = True
 
     def _mark(self, told: Sequence[Mapping[str, Any]], why: str) -> None:
         """These files are broken."""
@@ -325,10 +322,9 @@ class Changes:
         """What came up last counts most, and comes last."""
         return [*self._serving(), *self._settled]
 
-    def _newly_lost(self, now: float) -> frozenset[int]:
-        lost, facts = self._fleet.monitor.lost(now), self._facts
-        slots = {slot for slot, device in enumerate(facts.devices) if lost.intersection(device.uuids)}
-        return facts.lost.union(slots) - facts.lost
+    def _newly_lost(self, now: float) -> set[int]:
+        lost = self._fleet.monitor.lost(now)
+        return {n for n, device in enumerate(self._facts.devices) if lost.intersection(device.uuids)} - self._facts.lost
 
     def _look(self, now: float) -> None:
         """Looks at disks, if it is time and the last look has come to its end."""

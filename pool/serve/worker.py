@@ -38,6 +38,7 @@ class Seat:
     failed: dict[str, str] = field(default_factory=dict)  # by model, why it could not be loaded here
     left_out: set[str] = field(default_factory=set)  # models that workers died of, and are told of no more
     died_of: str = ""  # the model that its last worker was loading when it died
+    is_accepted: bool = False  # it has failed, and nothing can be taken back: what comes up of it takes over
 
     @property
     def number(self) -> int:

@@ -24,7 +24,7 @@ class Seat:
     def __init__(self, number: int, told: Mapping[str, Any], device: Device, phases: Any) -> None:
         self.number, self.told, self.device, self.phase = number, told, device, phases.COMING
         self.failed: dict[str, str] = {}
-        self.died_of = ""
+        self.died_of, self.is_accepted = "", False
         self.worker = SimpleNamespace(pid=1)
         self.slot = SimpleNamespace(state=SlotState.LOADING, incarnation=1, reason="")
 
