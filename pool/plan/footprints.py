@@ -45,10 +45,8 @@ class Footprints:
         return nbytes > self._known.get(key_of(model, digest), 0) * GROWN
 
     def learn(self, model: Model, digest: str, nbytes: int) -> None:
-        """Keeps the most that a worker took, with this model alone and memory as it grew. May wait for the disk."""
+        """Keeps what a worker took with this model alone and memory as it grew. REQUIRES `is_more`. May wait for disks."""
         key = key_of(model, digest)
-        if not self.is_more(model, digest, nbytes):
-            return
         self._known.pop(key, None)  # the entries that have not changed for the longest time go first
         self._known = dict([*self._known.items(), (key, nbytes)][-KEPT:])
         part = self._path.with_suffix(f".{os.getpid()}.part")
