@@ -45,7 +45,7 @@ class Footprints:
         return nbytes > self._known.get(key_of(model, digest), 0) * GROWN
 
     def learn(self, model: Model, digest: str, nbytes: int) -> None:
-        """Keeps what a worker took with this model alone and memory as it grew. REQUIRES `is_more`. May wait for disks."""
+        """Keeps what a worker took with this model alone and memory as it grew. REQUIRES `is_more`. May take long."""
         key = key_of(model, digest)
         self._known.pop(key, None)  # the entries that have not changed for the longest time go first
         self._known = dict([*self._known.items(), (key, nbytes)][-KEPT:])

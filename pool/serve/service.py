@@ -31,7 +31,7 @@ from pool.serve.door import Door
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
-from pool.serve.sockets import POLLIN, Client, Outbox, accepted, entrance, read, router, send
+from pool.serve.sockets import POLLIN, Client, Outbox, entrance, read, router, send
 from pool.serve.worker import Worker
 from pool.systemd import Notifier
 from pool.wire import RELEASE, WIRE
@@ -239,7 +239,8 @@ class Service:
         """libzmq has taken connections. A process needs a link to have one, and gets none of the last descriptors."""
         ours = {os.getpid(), *(seat.worker.pid for seat in self.fleet.seats if seat.worker is not None)}
         clients = {client.pid for client in self._clients}
-        for descriptor in accepted(self._monitor):
+        while self._monitor.poll(0):  # libzmq takes none while 1,001 of them are unread
+            _, descriptor = struct.unpack("=hi", self._monitor.recv_multipart()[0])
             # It may be closed by now, and its number another's: who that is decides.
             with suppress(OSError), socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 pid, _, _ = credentials(connection)
@@ -499,6 +500,4 @@ class Service:
         self._entrance.close()
         self._connections_come()  # libzmq waits for room to tell of more
         self._router.disable_monitor()
-        self._monitor.close()
-        self._router.close(linger=500)
-        self._context.term()
+        self._context.destroy(linger=500)
