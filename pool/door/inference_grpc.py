@@ -1,6 +1,5 @@
 """The Open Inference Protocol over gRPC, with Triton's additions, and gRPC's health service."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -84,18 +83,17 @@ class Inference:
         strings = sum(array.size for array in result.values() if array.dtype.hasobject)
         return await aside(strings > SLOW_ELEMENTS, answered, request, result)
 
-    async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """One after the other. An error is an answer of its own, and the stream goes on."""
-        async for data in requests:
-            answer, text = RESPONSE(), ""
-            try:
-                request = REQUEST.FromString(data)
-                answer.id = request.id
-                answer = await self.model_infer(request, context)
-                answer.parameters["triton_final_response"].bool_param = True
-            except Exception as error:
-                text = refusal(error)[1]
-            await context.write(STREAMED(error_message=text, infer_response=answer))
+    async def model_stream_infer(self, data: bytes, context: Any) -> Any:
+        """One of a stream, after the other. An error is an answer of its own, and the stream goes on."""
+        answer, text = RESPONSE(), ""
+        try:
+            request = REQUEST.FromString(data)
+            answer.id = request.id
+            answer = await self.model_infer(request, context)
+            answer.parameters["triton_final_response"].bool_param = True
+        except Exception as error:
+            text = refusal(error)[1]
+        return STREAMED(error_message=text, infer_response=answer)
 
 
 def inputs_of(request: Any, raws: list[bytes]) -> dict[str, Array]:

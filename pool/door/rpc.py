@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from google.protobuf.message import DecodeError
 
 from pool.door import protos
 from pool.door.door import Door, Refused, status_of
-from pool.errors import InvalidConfig, PoolError
+from pool.door.http import MOST_HELD
+from pool.errors import DeadlineExceeded, InvalidConfig, InvalidInput, Overloaded, PoolError
 
 OPEN = frozenset(("Check", "ServerLive", "ServerReady"))  # load balancers have no token, and learn nothing here
 MOST_CALLS = 4096  # at a time
+# gRPC tells the size of a message when all of it is there. So beside what is held, messages on their way may have
+# MOST_SLOW × max_body, and what the network brings in QUICK_S. Answers that nobody reads count for nothing.
+MOST_SLOW, QUICK_S, MESSAGE_S = 64, 1.0, 300.0  # calls whose message takes longer; how long it, or a stream, may take
 MOST_TEXT = 2000  # bytes: it travels in a header, where each may take three, and clients take 8 KiB
 DRAIN_S = 10
 
@@ -31,7 +36,7 @@ async def serve(door: Door, objects: Iterable[Any], stopping: asyncio.Event) -> 
         ("grpc.max_send_message_length", -1),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
-    server.add_generic_rpc_handlers([_handler(door, name, each) for each in objects for name in each.SERVICES])
+    server.add_generic_rpc_handlers([calls := Calls(door, objects)])
     try:
         if settings.certificate is None or settings.certificate_key is None:
             server.add_insecure_port(settings.grpc)
@@ -42,37 +47,84 @@ async def serve(door: Door, objects: Iterable[Any], stopping: asyncio.Event) -> 
         raise InvalidConfig(f"door.grpc: {settings.grpc} is taken, or not of this machine; set another one") from None
     await server.start()
     log.info("listening at grpc%s://%s", "s" if settings.certificate else "", settings.grpc)
+    watching = asyncio.create_task(calls.watch())
     await stopping.wait()
     await server.stop(DRAIN_S)
+    watching.cancel()
 
 
-def _handler(door: Door, service: str, answering: Any) -> grpc.GenericRpcHandler:
-    kinds, handlers = (grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler), {}
-    for method in protos.POOL.FindServiceByName(service).methods:
+class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """To gRPC all requests are streams: of another one it would read the message before it asks for a handler."""
+
+    def __init__(self, door: Door, objects: Iterable[Any]) -> None:
+        self._door, self._methods = door, {}
+        self._coming: dict[Any, float] = {}  # tasks that wait for a message, and since when; the longest first
+        for answering, service in ((each, name) for each in objects for name in each.SERVICES):
+            for method in protos.POOL.FindServiceByName(service).methods:
+                self._methods[f"/{service}/{method.name}"] = self._handler(answering, method)
+
+    def service(self, details: Any) -> Any:
+        """A call's handler, when its metadata has come."""
+        tokens = self._door.tokens
+        if tokens is not None and details.method.rpartition("/")[2] not in OPEN:
+            shown = [value for name, value in details.invocation_metadata if name == "authorization"]
+            if len(shown) != 1 or tokens.name_of(shown[0]) is None:
+                return grpc.stream_stream_rpc_method_handler(refuse)
+        return self._methods.get(details.method)
+
+    async def watch(self) -> None:
+        """For ever: ends the calls whose message comes too slowly. Of many, those that came last stay."""
+        while True:
+            await asyncio.sleep(QUICK_S)
+            now = time.monotonic()
+            slow = [each for each in self._coming.items() if each[1] < now - QUICK_S]
+            for left, (task, since) in enumerate(slow, 1 - len(slow)):
+                if left <= -MOST_SLOW or since < now - MESSAGE_S:
+                    task.cancel()
+
+    def _handler(self, answering: Any, method: Any) -> Any:
+        """Its method makes of a message another one, or its fields. Of a stream, it gets the bytes of each."""
         request, response = (protos.message(each.full_name) for each in (method.input_type, method.output_type))
         call = getattr(answering, re.sub("(?<!^)(?=[A-Z])", "_", method.name).lower())
-        parse = None if method.client_streaming else request.FromString
-        answer = _answer(door, method.name not in OPEN, call, parse, response)
-        handlers[method.name] = kinds[method.client_streaming](answer, None, response.SerializeToString)
-    return grpc.method_handlers_generic_handler(service, handlers)
+        door, is_stream = self._door, method.client_streaming
 
+        async def answer(_: Any, context: Any) -> Any:
+            try:
+                while (data := await self._message(context)) is not grpc.aio.EOF:
+                    door.held_bytes += len(data)
+                    try:
+                        told = await call(data if is_stream else request.FromString(data), context)
+                    finally:
+                        door.held_bytes -= len(data)
+                    if not is_stream:
+                        return response(**told) if type(told) is dict else told
+                    await context.write(told)
+                if is_stream:
+                    return None
+                raise InvalidInput("there is no message")
+            except Exception as error:
+                code, text = refusal(error)
+            return await context.abort(code, text)
 
-def _answer(door: Door, is_closed: bool, call: Any, parse: Any, response: Any) -> Any:
-    """`call` makes of a message another one, or its fields. Of a stream of messages' bytes, it writes its own."""
+        kinds = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        return kinds[is_stream](answer, None, response.SerializeToString)
 
-    async def answer(came: Any, context: Any) -> Any:
+    async def _message(self, context: Any) -> Any:
+        """The next one's bytes, or EOF. Raises `Overloaded`, and `DeadlineExceeded` for who is slow or has gone."""
+        self._coming[task := asyncio.current_task()] = time.monotonic()
         try:
-            if door.tokens is not None and is_closed:
-                shown = [value for name, value in context.invocation_metadata() if name == "authorization"]
-                if len(shown) != 1 or door.tokens.name_of(str(shown[0])) is None:
-                    raise Refused(401, "a token is needed: send the metadata authorization: Bearer TOKEN")
-            told = await call(parse(came) if parse else came, context)
-            return response(**told) if type(told) is dict else told
-        except Exception as error:
-            code, text = refusal(error)
-        return await context.abort(code, text)
+            data = await context.read()
+        except asyncio.CancelledError:
+            raise DeadlineExceeded("the message comes too slowly") from None
+        finally:
+            del self._coming[task]
+        if self._door.held_bytes + len(data) > MOST_HELD * self._door.settings.max_body:
+            raise Overloaded("the door holds as many bytes of requests and answers as it may")
+        return data
 
-    return answer
+
+async def refuse(_: Any, context: Any) -> None:
+    await context.abort(*refusal(Refused(401, "a token is needed: send the metadata authorization: Bearer TOKEN")))
 
 
 def refusal(error: Exception) -> tuple[grpc.StatusCode, str]:

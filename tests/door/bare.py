@@ -5,12 +5,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pool.cli import main
-from pool.door import app, http, server
+from pool.door import app, http, rpc, server
 from pool.door.door import Door
 
 http.HEAD_S = server.HEAD_S = 1
 http.IDLE_S, http.PACE_S, http.PACE_BYTES = 0.2, 1.0, 64 << 10
 server.MOST_CONNECTIONS = 100
+rpc.MOST_SLOW, rpc.QUICK_S, rpc.MESSAGE_S = 4, 0.5, 3.0
 routes = app.serving.routes
 
 

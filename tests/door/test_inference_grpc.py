@@ -1,13 +1,18 @@
 """The Open Inference Protocol over gRPC as `tritonclient` speaks it, which is not changed for it."""
 
 import asyncio
+import itertools
 import queue
 import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
@@ -43,17 +48,24 @@ def pool(tmp_path_factory):
         (folder / "numbered" / str(version) / "model.stub").write_text(f"double?times={version}")
     models = {name: f"stub:echo?dtype={dtype}" for name, dtype in DATATYPES.items()}
     models |= {"double": "stub:double", "count": "stub:count", "numbered": f"stub:{folder}/numbered"}
+    models["shut"] = f"stub:double?gate={folder}/open"
     models["gated"] = f"stub:double?gate={folder}/gate&log={folder}/runs"
     tables = [f'[[model]]\nname = "{name}"\npath = "{path}"\nversions = "all"\n' for name, path in models.items()]
     with pool_in(folder, '[pool]\ndevices = ["cpu"]\nlanes = 1\n' + "".join(tables)) as running:
         yield running
 
 
+@contextmanager
+def connected(address):
+    with grpc.insecure_channel(address) as made:
+        grpc.channel_ready_future(made).result(WAIT_S)
+        made.address = address
+        yield made
+
+
 @pytest.fixture(scope="module")
 def channel(pool):
-    with start_door(pool) as door, grpc.insecure_channel(door.grpc) as made:
-        grpc.channel_ready_future(made).result(WAIT_S)
-        made.address = door.grpc
+    with start_door(pool) as door, connected(door.grpc) as made:
         yield made
 
 
@@ -76,6 +88,12 @@ def given(array, datatype="FP32"):
 
 def rows(*values):
     return given(np.array(values, np.float32)[:, None])
+
+
+def silent(channel, method, *messages, **metadata):
+    """A call whose head is sent, and these messages, and then nothing."""
+    unending = itertools.chain(messages, iter(queue.Queue().get, None))
+    return channel.stream_stream(f"/inference.GRPCInferenceService/{method}")(unending, metadata=[*metadata.items()])
 
 
 def refused(code, text, call):
@@ -158,6 +176,42 @@ def test_junk_costs_itself_alone(channel, client):
     assert client.infer("double", rows(1)).as_numpy("y").item() == 2
 
 
+def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
+    """And who gives up at any moment leaves nothing behind."""
+
+    def held():
+        return int(httpx.get(f"{door.url}/held").text)
+
+    def message(model, nbytes=4):
+        x = {"name": "x", "datatype": "FP32", "shape": [nbytes // 4, 1]}
+        made = service_pb2.ModelInferRequest(model_name=model, inputs=[x], raw_input_contents=[bytes(nbytes)])
+        return made.SerializeToString()
+
+    bare, most = str(Path(__file__).with_name("bare.py")), (1 << 20) - 100
+    with start_door(pool, 'max_body = "1MiB"\n', bare) as door, connected(door.grpc) as channel:
+        path = "/inference.GRPCInferenceService/ModelInfer"
+        call = channel.unary_unary(path)
+        stream = silent(channel, "ModelStreamInfer", message("double"))
+        assert next(stream), "premise: its first message is answered"
+        calls = [stream, *(silent(channel, "ModelInfer") for _ in range(7))]
+        until(lambda: sum(each.done() for each in calls) == 4, "all but four are left")
+        assert stream.done(), "those that have waited the longest"
+        refused(Code.INVALID_ARGUMENT, "no message", lambda: channel.stream_unary(path)(iter([])))
+        assert {each.code() for each in calls} == {Code.DEADLINE_EXCEEDED}
+        waiting = [call.future(message("shut", most)) for _ in range(4)]
+        until(lambda: held() > 4 * most, "four are held")
+        refused(Code.RESOURCE_EXHAUSTED, "as many bytes", lambda: call(message("nobody", most)))
+        refused(Code.NOT_FOUND, "nobody", lambda: call(message("nobody")))
+        for number in range(200):
+            waiting.append(call.future(message("shut", number % 2 * most)))
+            time.sleep(number % 7 / 5000)
+            waiting.pop().cancel()
+        (pool.folder / "open").touch()
+        assert all(each.result(WAIT_S) for each in waiting)
+        until(lambda: held() == 0, "nothing is held")
+        assert "ERROR" not in (pool.folder / f"door{door.address[-5:]}.log").read_text()
+
+
 def runs(pool):
     with Client(pool.endpoint) as made:
         return made.status()["queue"]["jobs"]
@@ -219,8 +273,10 @@ def test_tls_tokens_and_the_limit_of_a_message(pool, tmp_path):
         with grpc.secure_channel(address, credentials) as channel:
             grpc.channel_ready_future(channel).result(WAIT_S)
             assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"") == b"\x08\x01", "SERVING"
-            stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-            refused(Code.UNAUTHENTICATED, "Bearer", lambda: next(stream(iter([b""]))))
+            for method in ("ModelInfer", "ModelStreamInfer"):
+                waiting = silent(channel, method, authorization=f"Bearer {token}")
+                refused(Code.UNAUTHENTICATED, "Bearer", lambda method=method: next(silent(channel, method)))
+                assert not waiting.done(), "premise: who has a token may take his time"
         with triton.InferenceServerClient(address, ssl=True, root_certificates=root) as client:
             for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
                 with pytest.raises(InferenceServerException, match=r"UNAUTHENTICATED.*Bearer TOKEN"):
