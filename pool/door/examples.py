@@ -1,7 +1,4 @@
-"""`tf.Example`: features in protobuf's wire format, and what classify and regress make of a model's answer.
-
-    Example   1: Features        Features   1: map<string, Feature>, an entry each: 1: name, 2: Feature
-    Feature   1: BytesList   2: FloatList   3: Int64List        each of these   1: repeated value, numbers packed
+"""`tf.Example`: what JSON's features are in it, and what classify and regress make of a model's answer.
 
 Two serialized examples in a row are one with the features of both, of which the later count: a context comes first.
 What is wrong raises `InvalidInput`.
@@ -13,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from pool.door.protos import message
 from pool.errors import InvalidInput
 from pool.wire.signatures import Signature
 from pool.wire.tensors import Array
+
+EXAMPLE, FEATURE = message("tensorflow.Example"), message("tensorflow.Feature")
 
 
 def is_binary(value: Any) -> bool:
@@ -40,34 +40,24 @@ def example(features: Any) -> bytes:
     """Of an object of features, each a value or a list of values of one kind. 80.0 is a float, 80 is an integer."""
     if type(features) is not dict:
         raise InvalidInput(f"an example must be an object of features, not {type(features).__name__}")
-    entries = [field(1, to_bytes(name)) + field(2, feature(name, value)) for name, value in features.items()]
-    return field(1, b"".join(field(1, entry) for entry in entries))
+    made = {to_bytes(name).decode(): feature(name, value) for name, value in features.items()}
+    return bytes(EXAMPLE(features={"feature": made}).SerializeToString())
 
 
-def feature(name: str, value: Any) -> bytes:
+def feature(name: str, value: Any) -> Any:
     values = value if type(value) is list else [value]
     kinds = set(map(type, values))
     try:
         if kinds <= {str, dict}:
-            return field(1, b"".join(field(1, to_bytes(each)) for each in values)) if values else b""
+            return FEATURE(bytes_list={"value": map(to_bytes, values)} if values else None)
         if kinds == {float}:
             with np.errstate(over="raise"):
-                return field(2, field(1, np.array(values).astype("<f4").tobytes()))
+                return FEATURE(float_list={"value": np.array(values).astype("f4").tolist()})
         if kinds <= {int, bool}:
-            return field(3, field(1, b"".join(map(varint, np.array(values, "i8").astype("u8").tolist()))))
+            return FEATURE(int64_list={"value": np.array(values, "i8").tolist()})
     except (FloatingPointError, OverflowError):
         raise InvalidInput(f"feature {name!r:.80} has a number that float32 or int64 does not hold") from None
     raise InvalidInput(f"feature {name!r:.80} must be strings, floats such as 80.0, or integers, all of one kind")
-
-
-def field(number: int, content: bytes) -> bytes:
-    """One of a message, of bytes."""
-    return bytes((number << 3 | 2,)) + varint(len(content)) + content
-
-
-def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
-    return bytes((number,)) if number < 128 else bytes((number & 127 | 128,)) + varint(number >> 7)
 
 
 def outputs_of(method: str, name: str, signature: Signature) -> list[str]:
