@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pool import Result
-from pool.client.inputs import converted
+from pool.client.inputs import Options, converted
 from pool.door import inference
 from pool.door.door import SLOW_BYTES, Door, Refused, aside, number_of
 from pool.door.inference import SLOW_ELEMENTS, options_of
@@ -75,10 +75,10 @@ class Inference:
         chosen = {name: (value, value.WhichOneof("parameter_choice")) for name, value in request.parameters.items()}
         parameters = {name: getattr(value, field or "bool_param") for name, (value, field) in chosen.items()}
         parameters.pop("triton_enable_empty_final_response", None)  # each answer is a final one
-        options = options_of(parameters)
+        options = options_of(parameters) if parameters else Options()  # as of most
         options["outputs"] = [each.name for each in request.outputs] or None
         options["version"] = NEWEST.get(request.model_version, request.model_version)
-        options["timeout"] = within(context, options["timeout"])
+        options["timeout"] = within(context, options.get("timeout"))
         result = await self._door.run("inference", request.model_name, inputs, **options)
         strings = sum(array.size for array in result.values() if array.dtype.hasobject)
         return await aside(strings > SLOW_ELEMENTS, answered, request, result)
@@ -128,5 +128,5 @@ def answered(request: Any, result: Result) -> Any:
         if (datatype := DATATYPE_OF.get(DTYPE_NAMES[array.dtype])) is None:
             raise InvalidInput(f"output {name!r:.80} is {array.dtype}, which the protocol does not have; leave it out")
         answer.outputs.add(name=name, datatype=datatype, shape=array.shape)
-        answer.raw_output_contents.append(bytes(encoded(array)))
+        answer.raw_output_contents.append(encoded(array) if array.dtype.hasobject else array.tobytes())
     return answer

@@ -160,10 +160,10 @@ def predicted(spec: Any, outputs: Mapping[str, Array]) -> Any:
         dtype = DTYPE_NAMES[array.dtype]
         if TYPES[dtype] not in NUMBERS:
             raise InvalidInput(f"output {name!r:.80} is {dtype}, which is not answered here; leave it out")
-        made = TENSOR(dtype=TYPES[dtype], tensor_shape={"dim": [{"size": axis} for axis in array.shape]})
+        made = answer.outputs[name]
+        made.MergeFrom(TENSOR(dtype=TYPES[dtype], tensor_shape={"dim": [{"size": axis} for axis in array.shape]}))
         if (field := LISTS[dtype]) in PACKED.DESCRIPTOR.fields_by_name:
             made.MergeFromString(PACKED(**{field: array.tobytes()}).SerializeToString())
         else:
             getattr(made, field).extend((array.view("u2") if field == "half_val" else array).ravel().tolist())
-        answer.outputs[name].CopyFrom(made)
     return answer
