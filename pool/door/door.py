@@ -4,7 +4,8 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, Unpack
 
 import grpc
@@ -27,6 +28,7 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
 }
 """In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
 SLOW_BYTES, MOST_JSON_BYTES = 64 << 10, 16 << 20
+HEADERS: ContextVar[Iterable[tuple[str | bytes, str | bytes]]] = ContextVar("HEADERS", default=())  # of the request
 ASK_S = 3.0  # load balancers and Prometheus wait longer
 
 
@@ -71,8 +73,8 @@ class Door:
         self.tokens = Tokens(settings.tokens) if settings.tokens else None
         self.held_bytes = 0  # of requests' bodies
         self.history: deque[dict[str, float]] = deque(maxlen=120)  # by `page.sample`, of ten minutes
-        self.count: Callable[[str, str, str, float], None] = lambda *_: None
-        """Is told of each request: its protocol, its model or "", its outcome, and the seconds that it took."""
+        self.told: list[Callable[[str, str, str, float, Result | None], None]] = []
+        """Are told of each job: its protocol, its model, its outcome, its seconds, and its result."""
 
     async def status(self) -> Any:
         """As `Client.status`. Raises `PoolError`, and within ASK_S, whatever the pool does."""
@@ -92,7 +94,7 @@ class Door:
 
     async def run(self, protocol: str, model: str, inputs: Any, **options: Unpack[Options]) -> Result:
         """One job. Raises what `Client.run` raises. Cancelling it withdraws the job."""
-        began, outcome = time.monotonic(), "cancelled"
+        began, outcome, result = time.monotonic(), "cancelled", None
         try:
             result = await self._run(model, inputs, options)
             outcome = "ok"
@@ -101,7 +103,8 @@ class Door:
             outcome = type(error).__name__
             raise
         finally:
-            self.count(protocol, model, outcome, time.monotonic() - began)
+            for tell in self.told:
+                tell(protocol, model, outcome, time.monotonic() - began, result)
 
     async def _run(self, model: str, inputs: Any, options: Options) -> Result:
         """A model without numbered versions is its own version 1: the protocols know no other."""

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from pool.door import protos
-from pool.door.door import Door, Refused, status_of
+from pool.door.door import HEADERS, Door, Refused, status_of
 from pool.door.http import MOST_HELD
 from pool.errors import DeadlineExceeded, InvalidConfig, InvalidInput, Overloaded, PoolError
 
@@ -65,6 +65,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, details: Any) -> Any:
         """A call's handler, when its metadata has come."""
+        HEADERS.set(details.invocation_metadata)
         tokens = self._door.tokens
         if tokens is not None and details.method.rpartition("/")[2] not in OPEN:
             shown = [value for name, value in details.invocation_metadata if name == "authorization"]

@@ -10,6 +10,7 @@ import socket
 import ssl
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import uvicorn
@@ -32,6 +33,7 @@ MOST_CONNECTIONS = 1024
 DRAIN_S = 10
 FOR_NEXT_POOL_S = 30.0
 LOOK_S = 0.05
+COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}  # without one, no spans are made
 
 log = logging.getLogger("pool.door")
 
@@ -62,6 +64,11 @@ async def serve(settings: Settings, endpoint: str | None) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncClient(endpoint, reconnect_timeout=FOR_NEXT_POOL_S) as client:
         door, servers = Door(client, settings), []
+        if os.environ.keys() & COLLECTORS:
+            try:
+                door.told.append(import_module("pool.door.tracing").tell)
+            except ImportError as error:
+                log.warning("no spans are sent: %s; install the extra otel", error)
         if settings.listen is not None:
             servers.append(serve_http(door, bound(settings.listen), stopping))
         if settings.grpc is not None:
