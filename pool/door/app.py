@@ -14,7 +14,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from pool.door import inference, metrics, page, serving
-from pool.door.door import Door, Refused, status_of
+from pool.door.door import HEADERS, Door, Refused, status_of
 from pool.errors import PoolError, WorkerLost
 
 OPEN = frozenset(("/", "/v2/health/live", "/v2/health/ready"))  # load balancers have no token, and learn nothing here
@@ -66,6 +66,7 @@ class App:
     def _admit(self, scope: Scope) -> None:
         """Raises `Refused` for who may not come in. Nothing of the body was read."""
         headers, names = dict(scope["headers"]), [name for name, _ in scope["headers"]]
+        HEADERS.set(scope["headers"])
         if names.count(b"host") > 1 or names.count(b"authorization") > 1:
             raise Refused(400, "there is more than one Host or Authorization")
         if b"host" in headers or scope["http_version"] != "1.0":
