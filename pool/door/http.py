@@ -38,12 +38,18 @@ class Protocol(HttpToolsProtocol):
         self._answered: Any = None  # the request that is being answered, if any
         self._task: Any = None  # which does that
         self._until = self.loop.time() + HEAD_S  # when the next head has to be there
+        self._unwritten: list[Any] = []  # of its answer
+        self.write = self._unwritten.append
         self._extra_bytes = 0  # of a head, a trailer, a chunk's extensions: since the last byte of a body
         self._unread_bytes, self._unread_before = 0, inf  # of answers, if so many are that no more may be written
 
     async def _run(self, scope: Any, receive: Any, send: Any) -> None:
-        self._answered, self._task = receive.__self__, asyncio.current_task(self.loop)
+        cycle = self._answered = receive.__self__
+        self._task = asyncio.current_task(self.loop)
+        if not cycle.waiting_for_100_continue:
+            cycle.transport = self  # for `write` and `close`: an answer goes in one call of the kernel
         await self.config.loaded_app(scope, self._receive, send)
+        cycle.transport = self.transport  # without a circle, memory is free at once
 
     async def _receive(self) -> Any:
         """uvicorn's, which would copy the body: of an image, that costs a quarter of all that the door does."""
@@ -91,7 +97,16 @@ class Protocol(HttpToolsProtocol):
                 self.flow.pause_reading()
                 cycle.message_event.set()
 
+    def close(self) -> None:
+        self._write()
+        self.transport.close()
+
+    def _write(self) -> None:
+        self.transport.writelines(filter(len, self._unwritten))
+        self._unwritten.clear()
+
     def on_response_complete(self) -> None:
+        self._write()
         self._until = self.loop.time() + IDLE_S
         super().on_response_complete()
 
