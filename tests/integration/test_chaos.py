@@ -1,4 +1,4 @@
-"""Workers and pools are killed, frozen and stopped, models and GPUs change, under clients that come and go.
+"""Workers, doors and pools are killed, frozen and stopped, models and GPUs change, under clients that come and go.
 
 CHAOS_SEED, CHAOS_SECONDS.
 """
@@ -10,13 +10,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from pool import Client, errors
+from support.doors import free_address, infer
 from support.machine import Disk
 from support.pools import RunningPool, StartPool
 
@@ -30,6 +33,7 @@ watch = "200ms"
 max_attempts = 6
 [health]
 hung_after = "3s"
+import_timeout = "10s"
 [restart]
 intensity = 1000
 [[model]]
@@ -51,6 +55,8 @@ batching = "on"
 [[model]]
 name = "count"
 path = "stub:count?log={folder}/counted"
+[door]
+listen = "{address}"
 """
 MORE = """
 [[model]]
@@ -58,7 +64,7 @@ name = "more{number}"
 path = "stub:double"
 """
 WIDTH = {"wide": 20_000}
-BLOWS = ("worker", "worker", "worker", "frozen worker", "pool", "stop", "frozen pool")
+BLOWS = ("worker", "worker", "worker", "frozen worker", "door", "door", "frozen door", "pool", "stop", "frozen pool")
 CHANGES = (
     "a good version",
     "a bad version",
@@ -74,7 +80,8 @@ CHANGES = (
 
 class Chaos:
     def __init__(self, start_pool: StartPool, told: Callable[..., None], folder: Path, seed: int) -> None:
-        self.config, self.start_pool, self.told = CONFIG.format(folder=folder), start_pool, told
+        self.address, self.start_pool, self.told = free_address(), start_pool, told
+        self.config = CONFIG.format(folder=folder, address=self.address)
         self.disk, self.version = Disk(folder / "versions"), 0
         self.write("double?times=1")
         self.gpus(is_lost=False)
@@ -90,8 +97,14 @@ class Chaos:
         """One blow, and the next pool where it ended this one."""
         what = self.random.choice((*BLOWS, *CHANGES, "a good version", "reload"))
         self.counts[what] += 1
-        workers = self.pool.workers()
+        workers, doors = self.children(is_door=False), self.children(is_door=True)
         match what:
+            case "door" if doors:
+                os.kill(doors[0], signal.SIGKILL)
+            case "frozen door" if doors:
+                os.kill(doors[0], signal.SIGSTOP)
+                time.sleep(self.random.random())
+                os.kill(doors[0], signal.SIGCONT)
             case "worker" | "frozen worker" if workers:
                 os.kill(self.random.choice(workers), signal.SIGKILL if what == "worker" else signal.SIGSTOP)
             case "frozen pool":
@@ -119,6 +132,14 @@ class Chaos:
                 self.change(lambda client: client.restart(timeout=20))
             case "drain" | "undrain":
                 self.change(lambda client: getattr(client, what)(0, timeout=20))
+
+    def children(self, is_door: bool) -> list[int]:
+        found = []
+        for pid in self.pool.workers():
+            with suppress(OSError):
+                if (b"\0door\0" in Path(f"/proc/{pid}/cmdline").read_bytes()) == is_door:
+                    found.append(pid)
+        return found
 
     def write(self, text: str) -> None:
         self.version += 1
@@ -154,6 +175,23 @@ class Chaos:
             with client:
                 for _ in range(draw.randint(1, 20)):
                     self.jobs(client, draw)
+
+    def live_over_http(self, until_: float) -> None:
+        """What a door does not answer that was killed, or whose pool was, it says; then it is sent again."""
+        value = 1
+        while time.monotonic() < until_:
+            try:
+                answer = infer(self.address, value)
+            except httpx.TransportError:
+                answer = httpx.Response(503)
+            if answer.status_code == 503:
+                self.counts["http sent again"] += 1
+                time.sleep(0.02)
+            elif answer.status_code == 200 and answer.json()["outputs"][0]["data"] == [2 * value]:
+                self.counts["http answered"] += 1
+                value += 1
+            else:
+                self.wrong.append(f"http {value}: {answer.status_code} {answer.text:.200}")
 
     def jobs(self, client: Client, draw: random.Random) -> None:
         model = draw.choice(("double", "plain", "wide", "count", "versions", "versions"))
@@ -195,6 +233,7 @@ def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, told: Callable[
     chaos = Chaos(start_pool, told, tmp_path, seed)
     ends = time.monotonic() + SECONDS
     threads = [threading.Thread(target=chaos.live, args=[seed + number, ends]) for number in range(4)]
+    threads.append(threading.Thread(target=chaos.live_over_http, args=[ends]))
     for thread in threads:
         thread.start()
     while time.monotonic() < ends:
@@ -208,5 +247,6 @@ def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, told: Callable[
     runs = Counter(float(line.split()[1]) for line in (tmp_path / "counted").read_text().splitlines())
     assert set(runs.values()) == {1}, "a stateful job ran twice"
     assert chaos.written <= set(runs), "an answer without a run"
-    met = ("double answered", "count answered", "versions answered", "pool", "worker", "changes done", "a good version")
+    met = ["double answered", "count answered", "versions answered", "http answered", "door", "pool", "worker"]
+    met += ["changes done", "a good version"]
     assert min(chaos.counts[name] for name in met) > SECONDS / 80, chaos.counts
