@@ -424,14 +424,18 @@ class Service:
     def _retry(self, now: float) -> None:
         """A ROUTER does not tell when a peer reads again."""
         for route, unread in [*self._unread.items()]:
+            if route not in self._unread:  # its client was cut off for another channel
+                continue
             while unread.waiting and send(self._router, route, unread.waiting[0]) is not False:
                 unread.nbytes -= sum(map(len, unread.waiting.popleft()))
                 unread.since = now
             if not unread.waiting:
-                self._unread.pop(route, None)  # a cut-off client has taken those of all its channels along
-            elif unread.nbytes > MOST_UNREAD_BYTES or now - unread.since > MOST_UNREAD_S:
-                error = BadMessage(f"it does not read: {unread.nbytes} bytes of answers wait")
-                self._cut_off(self._peers.get(route), error, now)
+                del self._unread[route]
+                continue
+            client = self._peers[route]
+            held = sum([self._unread[each].nbytes for each in client.routes & self._unread.keys()])
+            if held > MOST_UNREAD_BYTES or now - unread.since > MOST_UNREAD_S:
+                self._cut_off(client, BadMessage(f"it does not read: {held} bytes of answers wait"), now)
 
     def _run(self, batch: Batch, now: float) -> None:
         worker = self.fleet.workers[batch.worker]
