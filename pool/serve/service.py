@@ -442,19 +442,20 @@ class Service:
         frames = [BATCH.pack(RUN, 0, batch.worker.numbers[batch.model], len(batch.jobs), batch.number)]
         for job in batch.jobs:
             body = job.body
-            if body[1] & SHARED:
-                self._lend(worker, job)
+            if body[1] & SHARED and not self._lend(worker, job):  # without the region, which a lane would wait for
+                body = body[:1] + bytes([body[1] & ~SHARED]) + body[2:8] + bytes(4) + body[12 : -PART.size]
             frames.append(body)
         if not send(self._router, batch.lane, frames):
             self.fleet.kill(worker, "a lane takes no batch", now)
 
-    def _lend(self, worker: Worker, job: Job) -> None:
-        """A worker gets an arena's descriptor before the first batch that names it."""
+    def _lend(self, worker: Worker, job: Job) -> bool:
+        """A worker gets an arena's descriptor before the first batch that names it. False: it was dropped."""
         arena, client = PART.unpack_from(job.body, len(job.body) - 40)[0], self._peers.get(job.channel)
         if arena not in worker.arenas and isinstance(client, Client) and arena in client.arenas:
             worker.arenas.add(arena)
             descriptor, size = client.arenas[arena]
             self.fleet.tell(worker, {"arena": arena, "bytes": size}, descriptor)
+        return arena in worker.arenas
 
     def _batch_done(self, worker: Worker, route: bytes, frame: bytes, now: float) -> None:
         kind, flags, _, _, number = BATCH.unpack_from(frame)
