@@ -16,7 +16,8 @@ import pytest
 from pool import Client, errors
 from pool.client import client as module
 from pool.client import connection
-from pool.client.channel import Channel
+from pool.client.channel import Channel, source
+from pool.wire.bodies import unpack
 from support.pools import STUB, RunningPool, row, until
 
 CONFIG = f"""{STUB}
@@ -160,6 +161,15 @@ def test_cancel_withdraws_a_job_that_waits(client: Client, gate: Path) -> None:
     assert [future.result()["y"].item() for future in started] == [200, 202]
     assert not started[0].cancel()
     assert " 7\n" not in gate.with_name("ran").read_text()
+
+
+def test_an_answer_that_cannot_be_read_is_asked_for_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before it in the same message, too."""
+    reads = iter([*[source] * 2, lambda _: unpack(b"\xc1")])
+    monkeypatch.setattr("pool.client.channel.source", lambda spec: next(reads, source)(spec))
+    futures = client.submit_many("double", [row(value) for value in range(5)])
+    assert [future.result(10)["y"].item() for future in futures] == [0, 2, 4, 6, 8]
+    assert next(reads, None) is None, "the premise: one was not read"
 
 
 def test_a_callback_may_do_anything(client: Client) -> None:
