@@ -12,8 +12,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pool.config.sections import STUB
 from pool.wire.files import Files, files_at
@@ -26,16 +25,14 @@ MARKS = ("saved_model.pb", "saved_model.pbtxt", "model.stub")  # the last one: o
 Chosen = Literal["newest", "all"] | Sequence[int]
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     number: int | None  # None: the path itself is the model
     path: str
     files: Files
     is_whole: bool  # and at rest
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     versions: tuple[Version, ...] = ()  # ascending
     troubles: tuple[str, ...] = ()
 
@@ -46,17 +43,17 @@ def look(path: str, chosen: Chosen, extra: Sequence[str], before: Look | None) -
     try:
         found = _look(path, chosen, extra)
     except OSError as error:
-        unknown = tuple(replace(each, is_whole=False) for each in old.values())
+        unknown = tuple(each._replace(is_whole=False) for each in old.values())
         return Look(unknown, (f"{path} cannot be read: {error.strerror or error}",))
     versions = []
     for each in found.versions:
         # The clock of the disk may be another one, so the second look does not ask it.
         is_same = each.path in old and old[each.path].files == each.files
         is_old = before is None and time.time_ns() - each.files.changed_ns > REST_NS
-        versions.append(replace(each, is_whole=each.is_whole and (is_same or is_old)))
+        versions.append(each._replace(is_whole=each.is_whole and (is_same or is_old)))
     there = {each.path for each in versions}
     # One that has gone may be on its way back: `mv` of a folder over another takes two steps.
-    versions += [replace(each, is_whole=False) for each in old.values() if each.path not in there and each.is_whole]
+    versions += [each._replace(is_whole=False) for each in old.values() if each.path not in there and each.is_whole]
     return Look(tuple(sorted(versions, key=lambda each: each.number or 0)), found.troubles)
 
 

@@ -73,7 +73,7 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
         raise InvalidConfig(f"{count} versions of models are more than {MOST_MODELS}: list some in `versions`")
     for slot, names in _placed(plan, entries, there).items():
         if names:
-            demands = [demanded(plan.models[name]) for name in names]
+            demands = [plan.models[name].tensorflow.model_dump(exclude_unset=True) for name in names]
             tensorflow = merged(facts.config.tensorflow.model_dump(), facts.devices[slot], demands)
             told = {name: entries[name] for name in names}
             plan.slots[slot] = {"generation": facts.generations.get(slot, 0), "tensorflow": tensorflow, "models": told}
@@ -97,15 +97,15 @@ def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -
     found: list[dict[str, Any]] = []
     for version in reversed(facts.looks[model.name].versions):
         name = model.name if is_one or version.number is None else f"{model.name}@{version.number}"
-        if version.is_whole and (version.path, version.files.digest) not in facts.broken:
+        is_good = version.is_whole and (version.path, version.files.digest) not in facts.broken
+        last = kept.get(version.path)
+        if not is_good and last and (version.path, last["files"]) not in facts.broken:
+            found.append(told | {"name": name} | {key: last[key] for key in ("path", "version", "files")})
+        elif is_good or (version.is_whole and version.number is None):
             number, digest = "" if version.number is None else str(version.number), version.files.digest
             # Files that were changed in place are another version, or two slots could serve different files under one.
             text = number if facts.first.get(version.path) == digest else f"{number}+{digest[:8]}"
-            found.append(told | {"name": name, "path": version.path, "version": text, "files": version.files.digest})
-        elif (last := kept.get(version.path)) and (version.path, last["files"]) not in facts.broken:
-            found.append(told | {"name": name} | {key: last[key] for key in ("path", "version", "files")})
-        elif version.number is None and version.is_whole:
-            found.append(told | {"name": name, "path": version.path, "version": "", "files": version.files.digest})
+            found.append(told | {"name": name, "path": version.path, "version": text, "files": digest})
         if found and is_one:
             break
     if not found and is_one:  # what has gone from the disk is served on from the workers' memory
@@ -127,15 +127,10 @@ def _placed(plan: Plan, entries: Mapping[str, Mapping[str, Any]], there: There) 
             continue
         replicas = ALL if model.replicas == "all" else model.replicas
         nbytes, source = facts.needs.get((model.name, entries[name]["path"]), (0, ""))
-        is_stateful, options = model.stateful is True, demanded(model)
+        is_stateful, options = model.stateful is True, model.tensorflow.model_dump(exclude_unset=True)
         wants.append(Want(name, nbytes, slots, replicas, model.weight, is_stateful, options, source))
     if not facts.away:
         return place(wants, places, there)
     placed, left_out = place_most(wants, places, there)
     plan.missing.update({name: f"model {name}: {why}" for name, why in left_out.items()})
     return placed
-
-
-def demanded(model: Model) -> dict[str, Any]:
-    """TensorFlow's options for a whole process that the model's section gives."""
-    return model.tensorflow.model_dump(exclude_unset=True)
