@@ -6,10 +6,9 @@ ways are searched, within a bound. Further copies then fill the places without a
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pool.errors import InvalidConfig
 
@@ -25,8 +24,7 @@ Places = Mapping[int, "Device"]  # by slot, each with its own part of the memory
 There = Mapping[int, Collection[str]]
 
 
-@dataclass(frozen=True)
-class Want:
+class Want(NamedTuple):
     """A model. `options`: TensorFlow's for a whole process, so models that demand different values share no slot."""
 
     name: str
@@ -70,7 +68,7 @@ def place_most(wants: Sequence[Want], places: Places, there: There) -> tuple[Pla
     found, left_out = _Attempt([], places, there, is_still=False), {}
     served = {name for slot in places for name in there.get(slot, ())}
     for want in sorted(wants, key=lambda want: (-want.weight, want.name not in served, want.nbytes)):
-        one = replace(want, replicas=None if want.replicas is None else 1)
+        one = want._replace(replicas=None if want.replicas is None else 1)
         if more := _found([*found.order, one], places, there):
             found = more
         else:
@@ -99,7 +97,7 @@ def _refusal(wants: Sequence[Want], places: Places) -> str:
     lines.append(f"  {'DEVICE':<24} {'HAS':>10}  SLOT")
     lines += [f"  {each.label:<24} {size(each.memory_bytes):>10}  {slot}" for slot, each in places.items()]
     told = f"what would help: {REMEDY}"
-    if _found([replace(want, options={}) for want in wants], places, {}):
+    if _found([want._replace(options={}) for want in wants], places, {}):
         conflict = next(filter(None, (one.conflict(other) for one, other in combinations(wants, 2))))
         told = f"GPUOptions belong to the process: {conflict}, so each needs a slot of its own"
     return "\n".join([*lines, told])

@@ -330,10 +330,9 @@ class Fleet:
         seat, number = worker.seat, worker.seat.slot.number
         seat.died_of = worker.loading = ""
         for name, said in worker.loaded.items():
-            facts, model = self.models[name], self.plan.models.get(name)
+            facts, stated = self.models[name], seat.told["models"][name]["stateful"]
             facts["signatures"] = {each: record for (of, each), record in worker.signatures.items() if of == name}
             facts["left_out"], facts["notes"] = said["left_out"], said["notes"]
-            stated = model.stateful if model is not None else None
             facts["is_stateful"] = said["is_stateful"] if stated is None else stated
             if facts["is_stateful"]:
                 self.scheduler.set_stateful(name)

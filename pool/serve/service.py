@@ -147,8 +147,7 @@ class Service:
             self.monitor.read(now)
             self.changes.watch(now)
             self._ask_again(now)
-        if self._unread:
-            self._retry(now)
+        self._retry(now)
         if now >= self._stop_by or (self._stop_by < math.inf and self.scheduler.jobs == 0):
             self._stop_by = math.inf
             self.fleet.stop(self.fleet.seats, now)
@@ -379,7 +378,6 @@ class Service:
         except BadMessage as error:
             raise Refused("InvalidInput", str(error)) from None
         model = self.fleet.served_as(job.model)
-        facts = self.fleet.models[model]
         if why := self.fleet.why_unserved(model):
             raise Refused("ModelFailed", why)
         rows = common_rows([tensor.shape for tensor in job.tensors])
@@ -390,7 +388,7 @@ class Service:
         is_joined = False
         if job.signature is not None:
             with suppress(LookupError):  # nothing is known yet, or its lane refuses it
-                known = facts["signatures"]
+                known = self.fleet.models[model]["signatures"]
                 signature = Signature.from_record(known[signature_name(job.signature, known)])
                 is_joined = signature.is_joined([tensor.name for tensor in job.tensors], job.outputs)
         if job.slot >= 0 and model not in models_of(self.fleet.plan.slots.get(job.slot)):
@@ -498,8 +496,7 @@ class Service:
         self.fleet.kill_all()
         self.door.close()
         self.monitor.close()
-        if self._outbox:
-            self._send(time.monotonic())
+        self._send(time.monotonic())
         for client in [*self._clients]:
             self._client_gone(client)
         self._entrance.close()
