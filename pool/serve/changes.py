@@ -63,14 +63,11 @@ class Request:
 
 
 class Disk:
-    """Reads in threads, since a disk may never answer. Its descriptor can be read when something has been read."""
+    """Reads in threads, since a disk may never answer. `reader` can be read when something has been read."""
 
     def __init__(self) -> None:
         self._done: deque[Callable[[], None]] = deque()
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def fileno(self) -> int:
-        return self._reader
+        self.reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def read(self, act: Callable[[], T], then: Callable[[T | None], None]) -> None:
         """Calls `act` in a thread, which may return late or never, and `then` with what it returned in `hear`.
@@ -95,7 +92,7 @@ class Disk:
             os.write(self._writer, b".")
 
     def hear(self) -> None:
-        os.read(self._reader, 4096)
+        os.read(self.reader, 4096)
         while self._done:
             self._done.popleft()()
 

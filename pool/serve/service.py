@@ -97,7 +97,7 @@ class Service:
         self.changes = Changes(self.fleet, source, disk, Footprints(state / NAME))
         self._questions = Questions(self.fleet, self.changes, self.door, self._clients, kept, self.stop)
         self._quarantine = state / "quarantine"
-        self.sources.register(disk, EVENT_READ, disk.hear)
+        self.sources.register(disk.reader, EVENT_READ, disk.hear)
         self.sources.register(self._entrance, EVENT_READ, self._client_comes)
         self.sources.register(int(self._monitor.getsockopt(zmq.FD)), EVENT_READ, self._connections_come)
         self._connections_come()  # a socket's FD tells of messages only to who has looked in vain before
