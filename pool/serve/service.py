@@ -159,9 +159,14 @@ class Service:
         fleet.has_news = False
         if not self.is_stopping:
             self.changes.act(now)
-            self.door.want(fleet.config.door, now)
-        elif self.door.pid is None and self.scheduler.is_taking:
-            self._drain(now)
+        self.door.want(DoorSettings() if self.is_stopping else fleet.config.door, now)
+        # At a stop the door ends first, with the requests that it has. Then jobs that wait are handed back, those that
+        # run end, and the workers are told to.
+        if self.is_stopping and self.door.pid is None and self.scheduler.is_taking:
+            self._stop_by = now + fleet.config.pool.drain_timeout
+            log.info("stopping: running jobs have %g s", fleet.config.pool.drain_timeout)
+            fleet.next_look = now
+            self.scheduler.stop_taking()
         for name in fleet.models:
             if why := fleet.why_unserved(name):
                 self.scheduler.give_up(name, why)
@@ -479,17 +484,7 @@ class Service:
                     self._outbox[job.channel].append(body.whole)
 
     def stop(self) -> None:
-        """The door ends first, with the requests that it has."""
-        if not self.is_stopping:
-            self.is_stopping = self.fleet.has_news = True
-            self.door.want(DoorSettings(), time.monotonic())
-
-    def _drain(self, now: float) -> None:
-        """Running jobs end, those that wait are handed back; then the workers are told to end."""
-        log.info("stopping: running jobs have %g s", self.fleet.config.pool.drain_timeout)
-        self.fleet.next_look = now
-        self._stop_by = now + self.fleet.config.pool.drain_timeout
-        self.scheduler.stop_taking()
+        self.is_stopping = self.fleet.has_news = True
 
     def close(self) -> None:
         """REQUIRES that the workers have ended, or that the pool must end at once: then they are killed."""
