@@ -62,10 +62,8 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
                 plan.missing[model.name] = f"model {model.name}: {why}"
             continue
         plan.aliases[model.name] = list(versions.values())[-1]
-        plan.aliases.update({f"{model.name}@{version}": name for version, name in versions.items() if version})
-        for label, number in model.labels.items():
-            if str(number) in versions:
-                plan.aliases[f"{model.name}@{label}"] = versions[str(number)]
+        labels = {label: versions[str(n)] for label, n in model.labels.items() if str(n) in versions}
+        plan.aliases.update({f"{model.name}@{each}": name for each, name in (versions | labels).items() if each})
         if not isinstance(model.versions, str):
             for gone in {*map(str, model.versions)} - versions.keys():
                 plan.missing[f"{model.name}@{gone}"] = f"model {model.name}: version {gone} is not there"
