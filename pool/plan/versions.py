@@ -38,8 +38,9 @@ class Look(NamedTuple):
 
 
 def look(path: str, chosen: Chosen, extra: Sequence[str], before: Look | None) -> Look:
-    """What is there now. `extra`: other files of the model. `before`: the last look, if any. Never raises."""
-    old = {each.path: each for each in before.versions} if before else {}
+    """What is there now. `extra`: other files of the model. `before`: the last look, of any path. Never raises."""
+    seen = before.versions if before else ()
+    old = {each.path: each for each in seen if f"{each.path}/".startswith(f"{path}/")}
     try:
         found = _look(path, chosen, extra)
     except OSError as error:
@@ -49,7 +50,7 @@ def look(path: str, chosen: Chosen, extra: Sequence[str], before: Look | None) -
     for each in found.versions:
         # The clock of the disk may be another one, so the second look does not ask it.
         is_same = each.path in old and old[each.path].files == each.files
-        is_old = before is None and time.time_ns() - each.files.changed_ns > REST_NS
+        is_old = not old and time.time_ns() - each.files.changed_ns > REST_NS
         versions.append(each._replace(is_whole=each.is_whole and (is_same or is_old)))
     there = {each.path for each in versions}
     # One that has gone may be on its way back: `mv` of a folder over another takes two steps.

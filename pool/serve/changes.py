@@ -149,10 +149,7 @@ class Changes:
         def read() -> tuple[Config, Mapping[str, Look]] | InvalidConfig:
             try:
                 config = request.configured(facts.config)
-                paths = {each.name: each.path for each in facts.config.model}
-                same = [each.name for each in config.model if paths.get(each.name) == each.path]
-                looks = {name: facts.looks[name] for name in same}
-                return config, looks if config is facts.config else rested(config, looks)
+                return config, facts.looks if config is facts.config else rested(config, facts.looks)
             except InvalidConfig as error:
                 return error
 
