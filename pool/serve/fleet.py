@@ -55,7 +55,6 @@ class Fleet:
         self.peers: dict[bytes, Any] = {}  # workers and clients, by token, with which a route joins, and by route
         self._levels: dict[str, int] = {}  # by uuid, the bytes in use there before the first worker
         self._former: dict[int, set[int]] = {}  # by slot, pids of ended workers whose memory may not be free yet
-        self.plan = plan
         self.seats: list[Seat] = []
         self.turn: int | None = None  # the slot that is changed now: what it misses may come yet
         self.is_starting = True

@@ -225,7 +225,7 @@ class Service:
         send(self._router, route, [plain(Kind.GONE)])
 
     def _client_comes(self) -> None:
-        with suppress(OSError):  # it has gone already
+        with suppress(OSError):  # it has gone already, which its link says next if it has one
             connection, _ = self._entrance.accept()
             if len(self._clients) >= MOST_CLIENTS or connection.fileno() >= self._most:
                 close_aside(connection.detach())
@@ -235,9 +235,8 @@ class Service:
             self._clients.add(client)
             self._peers[client.token] = client
             self.sources.register(connection, EVENT_READ, lambda: self._client_link(client))
-            timeout_s = self.fleet.config.queue.default_timeout
-            about = {"wire": WIRE, "release": RELEASE, "pid": os.getpid(), "timeout_s": timeout_s}
-            client.link.send(about | {"token": client.token})  # if it has gone, its link says so next
+            about = {"wire": WIRE, "release": RELEASE, "pid": os.getpid(), "token": client.token}
+            client.link.send(about | {"timeout_s": self.fleet.config.queue.default_timeout})
 
     def _connections_come(self) -> None:
         """libzmq has taken connections. A process needs a link to have one, and gets none of the last descriptors."""
