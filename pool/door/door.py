@@ -4,14 +4,14 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Unpack
 
 import grpc
 
 from pool import AsyncClient, Result, errors
-from pool.client.inputs import Options
+from pool.client.inputs import Options, requested
 from pool.config.sections import Door as Settings
 from pool.door.tokens import Tokens
 from pool.wire.records import ModelRecord
@@ -96,7 +96,7 @@ class Door:
         """One job. Raises what `Client.run` raises. Cancelling it withdraws the job."""
         began, outcome, result = time.monotonic(), "cancelled", None
         try:
-            result = await self._run(model, inputs, options)
+            result = await self._of_version(self.client.submit, model, inputs, **options)
             outcome = "ok"
             return result
         except errors.PoolError as error:
@@ -106,30 +106,25 @@ class Door:
             for tell in self.told:
                 tell(protocol, model, outcome, time.monotonic() - began, result)
 
-    async def _run(self, model: str, inputs: Any, options: Options) -> Result:
-        """A model without numbered versions is its own version 1: the protocols know no other."""
-        try:
-            return await self.client.submit(model, inputs, **options)
-        except errors.ModelNotFound:
-            if str(options.get("version")) != "1" or await self._is_numbered(model):
-                raise
-            options = {**options, "version": None}
-        return await self.client.submit(model, inputs, **options)
-
-    async def _is_numbered(self, model: str) -> bool:
-        return bool((await self.client.model(model, 0.0))["version"])
-
-    async def record(self, model: str, version: str | int | None = None) -> ModelRecord:
+    async def record(self, model: str, version: str | None = None) -> ModelRecord:
         """What the pool says of a model that is loaded, as `Client.model` has it.
 
         Raises `ModelNotFound`, `ModelFailed`, and `PoolUnreachable` while it is being loaded.
         """
         try:
-            record: ModelRecord = await self.client.model(model if version is None else f"{model}@{version}", 0.0)
+            record: ModelRecord = await self._of_version(self._record, model, version=version)
             return record
-        except errors.ModelNotFound:
-            if str(version) != "1" or await self._is_numbered(model):
-                raise
-            return await self.record(model)
         except errors.DeadlineExceeded:
             raise errors.PoolUnreachable(f"model {model!r:.80} is being loaded") from None
+
+    async def _record(self, model: str, version: str | None) -> Any:
+        return await self.client.model(requested(model, version=version).model, 0.0)
+
+    async def _of_version(self, ask: Callable[..., Awaitable[Any]], model: str, *inputs: Any, **options: Any) -> Any:
+        """A model without numbered versions is its own version 1: the protocols know no other."""
+        try:
+            return await ask(model, *inputs, **options)
+        except errors.ModelNotFound:
+            if str(options.get("version")) != "1" or (await self._record(model, None))["version"]:
+                raise
+        return await ask(model, *inputs, **{**options, "version": None})
