@@ -72,7 +72,7 @@ class App:
         if b"host" in headers or scope["http_version"] != "1.0":
             self._hosts.check(headers)
         tokens, shown = self._door.tokens, headers.get(b"authorization", b"").decode("latin-1")
-        if tokens is not None and scope["path"] not in OPEN and tokens.name_of(shown) is None:
+        if tokens is not None and scope["path"] not in OPEN and not tokens.knows(shown):
             text = "a token is needed: send the header Authorization: Bearer TOKEN"
             raise Refused(401, text, www_authenticate="Bearer")
 

@@ -69,7 +69,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         tokens = self._door.tokens
         if tokens is not None and details.method.rpartition("/")[2] not in OPEN:
             shown = [value for name, value in details.invocation_metadata if name == "authorization"]
-            if len(shown) != 1 or tokens.name_of(shown[0]) is None:
+            if len(shown) != 1 or not tokens.knows(shown[0]):
                 return grpc.stream_stream_rpc_method_handler(refuse)
         return self._methods.get(details.method)
 
