@@ -31,8 +31,6 @@ class App:
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         scope["app"] = self  # Starlette raises its own refusals then
         try:
             self._admit(scope)

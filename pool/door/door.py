@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import grpc
 
@@ -30,6 +30,7 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
 SLOW_BYTES, MOST_JSON_BYTES = 64 << 10, 16 << 20
 HEADERS: ContextVar[Iterable[tuple[str | bytes, str | bytes]]] = ContextVar("HEADERS", default=())  # of the request
 ASK_S = 3.0  # load balancers and Prometheus wait longer
+T = TypeVar("T")
 
 
 class Refused(Exception):
@@ -120,7 +121,7 @@ class Door:
     async def _record(self, model: str, version: str | None) -> Any:
         return await self.client.model(requested(model, version=version).model, 0.0)
 
-    async def _of_version(self, ask: Callable[..., Awaitable[Any]], model: str, *inputs: Any, **options: Any) -> Any:
+    async def _of_version(self, ask: Callable[..., Awaitable[T]], model: str, *inputs: Any, **options: Any) -> T:
         """A model without numbered versions is its own version 1: the protocols know no other."""
         try:
             return await ask(model, *inputs, **options)

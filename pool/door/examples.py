@@ -66,7 +66,8 @@ def outputs_of(method: str, name: str, signature: Signature) -> list[str]:
     outputs = [each for each in wanted if each in signature.outputs]
     if [(each, info.dtype) for each, info in signature.inputs.items()] == [("inputs", "string")] and outputs:
         return outputs
-    raise InvalidInput(f"signature {name!r:.80} is not for {method}: that takes string inputs, and gives {wanted[-1]}")
+    which = f"signature {name!r:.80}" if name else "the default signature"
+    raise InvalidInput(f"{which} is not for {method}: that takes string inputs, and gives {wanted[-1]}")
 
 
 def classified(found: Mapping[str, Array], count: int) -> tuple[Array, Array]:

@@ -20,8 +20,10 @@ from pool.client.inputs import Options, converted
 from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
 from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
 from pool.door.http import packed, read
+from pool.door.inference import member, signature_of
 from pool.errors import InvalidInput, ModelNotFound
-from pool.wire.signatures import Signature, TensorInfo, signature_name
+from pool.wire.records import ModelRecord
+from pool.wire.signatures import Signature, TensorInfo
 from pool.wire.tensors import DTYPE_NAMES, Array
 
 PATH = re.compile(
@@ -76,16 +78,11 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
     return 0, partial(states, model, version, await door.client.status())
 
 
-def prepared(method: str, body: bytearray, record: Mapping[str, Any]) -> Call:
+def prepared(method: str, body: bytearray, record: ModelRecord) -> Call:
     """A job. Raises `InvalidInput`."""
     asked = json_of(body, parse_float=finite if HUGE.search(body) else None)
-    if type(asked) is not dict:
-        raise InvalidInput("the body must be a JSON object")
-    try:
-        name = signature_name(str(asked.get("signature_name", "")), record["signatures"])
-    except (LookupError, RecursionError) as error:  # the name may be lists in lists
-        raise InvalidInput(f"model {record['name']}: {error.args[0]}") from None
-    info = Signature.from_record(record["signatures"][name])
+    name = member("the body", asked, "signature_name", str, "")
+    info = signature_of(record, name)
     if method == "predict":
         return predict(asked, name, info)
     outputs, found = outputs_of(method, name, info), asked.get("examples")

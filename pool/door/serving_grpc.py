@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,19 @@ class Serving:
         return await self._door.run("serving", spec.name, inputs, **options)
 
     async def classify(self, request: Any, context: Any, method: str = CLASSIFY) -> Any:
-        spec, result = await self._judged(method, request.model_spec, request.input, context)
-        return {"model_spec": spec, "result": result}
+        spec, given = request.model_spec, request.input
+        kind = given.WhichOneof("kind")
+        examples = [each.SerializeToString() for each in getattr(given, kind).examples] if kind else []
+        if not examples:
+            raise InvalidInput("the input has no examples; give one or more")
+        # Two serialized ones in a row are one with the features of both, of which the later count.
+        context_of_all = given.example_list_with_context.context.SerializeToString()
+        inputs = {"inputs": np.array([context_of_all + each for each in examples], object)}
+        info = signature_of(await self._door.record(spec.name, version_of(spec)), spec.signature_name)
+        outputs = outputs_of(method.rpartition("/")[2], spec.signature_name, info)
+        result = await self._run(spec, inputs, outputs, context)
+        told = classes if method == CLASSIFY else regressions
+        return {"model_spec": spec_of(spec, result.version), "result": told(result, len(examples))}
 
     async def regress(self, request: Any, context: Any) -> Any:
         return await self.classify(request, context, REGRESS)
@@ -67,26 +79,10 @@ class Serving:
         for each in request.tasks:
             if each.method_name not in KINDS:
                 raise InvalidInput(f"method_name is {each.method_name!r:.80}; give {CLASSIFY} or {REGRESS}")
-            spec, result = await self._judged(each.method_name, each.model_spec, request.input, context)
-            results.append({"model_spec": spec, KINDS[each.method_name]: result})
+            task = SimpleNamespace(model_spec=each.model_spec, input=request.input)
+            told = await self.classify(task, context, each.method_name)
+            results.append({"model_spec": told["model_spec"], KINDS[each.method_name]: told["result"]})
         return {"results": results}
-
-    async def _judged(self, method: str, spec: Any, given: Any, context: Any) -> tuple[Any, Any]:
-        """Which model has answered, and what."""
-        kind = given.WhichOneof("kind")
-        examples = [each.SerializeToString() for each in getattr(given, kind).examples] if kind else []
-        if not examples:
-            raise InvalidInput("the input has no examples; give one or more")
-        # Two serialized ones in a row are one with the features of both, of which the later count.
-        context_of_all = given.example_list_with_context.context.SerializeToString()
-        inputs = {"inputs": np.array([context_of_all + each for each in examples], object)}
-        info = signature_of(await self._door.record(spec.name, version_of(spec)), spec.signature_name)
-        outputs = outputs_of(method.rpartition("/")[2], spec.signature_name or DEFAULT_SIGNATURE, info)
-        result = await self._run(spec, inputs, outputs, context)
-        if method == CLASSIFY:
-            return spec_of(spec, result.version), classes(result, len(examples))
-        values = regressed(result, len(examples)).tolist()
-        return spec_of(spec, result.version), {"regressions": [{"value": value} for value in values]}
 
     async def get_model_metadata(self, request: Any, _: Any) -> Any:
         if [*request.metadata_field] != ["signature_def"]:
@@ -112,6 +108,10 @@ def version_of(spec: Any) -> str | None:
 def spec_of(asked: Any, version: str) -> Any:
     signature = asked.signature_name or DEFAULT_SIGNATURE
     return {"name": asked.name, "signature_name": signature, "version": {"value": int(number_of(version))}}
+
+
+def regressions(result: Mapping[str, Array], count: int) -> Any:
+    return {"regressions": [{"value": value} for value in regressed(result, count).tolist()]}
 
 
 def classes(result: Mapping[str, Array], count: int) -> Any:
