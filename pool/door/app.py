@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
@@ -31,24 +30,22 @@ class App:
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # Starlette raises its own refusals then
+        scope["app"] = self  # Starlette raises its refusals then
         try:
             self._admit(scope)
             job = inference.JOB.fullmatch(scope["path"])  # looked at first, since nothing else is asked for so often
             if job is None:
                 await self._router(scope, receive, send)
             elif scope["method"] != "POST":
-                raise Refused(405, "a job is sent by POST", allow="POST")
+                raise Refused(405, "a job is sent by POST", {"allow": "POST"})
             else:
                 scope["path_params"] = job.groupdict()
                 await inference.infer(self._door, scope, receive, send)
             return
         except asyncio.CancelledError:  # the caller has hung up, or the door cannot wait longer: his job was withdrawn
             status, text, headers = 503, "the door ends", {"retry-after": "1"}
-        except Refused as error:
-            status, text, headers = error.status, str(error), error.headers
-        except HTTPException as error:
-            text = f"nothing is at {scope['path']!r:.200}" if error.status_code == 404 else str(error.detail)
+        except Refused as error:  # Starlette's own, too
+            text = f"nothing is at {scope['path']!r:.200}" if error.status_code == 404 else error.detail
             status, headers = error.status_code, dict(error.headers or {})
         except PoolError as error:
             status, text = status_of(error)[0], str(error)
@@ -72,7 +69,7 @@ class App:
         tokens, shown = self._door.tokens, headers.get(b"authorization", b"").decode("latin-1")
         if tokens is not None and scope["path"] not in OPEN and not tokens.knows(shown):
             text = "a token is needed: send the header Authorization: Bearer TOKEN"
-            raise Refused(401, text, www_authenticate="Bearer")
+            raise Refused(401, text, {"www-authenticate": "Bearer"})
 
 
 class Hosts:

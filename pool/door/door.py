@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar, Unpack
 
 import grpc
+from starlette.exceptions import HTTPException
 
 from pool import AsyncClient, Result, errors
 from pool.client.inputs import Options, requested
@@ -29,16 +30,10 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
 """In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
 SLOW_BYTES, MOST_JSON_BYTES = 64 << 10, 16 << 20
 HEADERS: ContextVar[Iterable[tuple[str | bytes, str | bytes]]] = ContextVar("HEADERS", default=())  # of the request
+Refused = HTTPException
+"""A request that gets no further: the HTTP status, one line for the caller, and more headers."""
 ASK_S = 3.0  # load balancers and Prometheus wait longer
 T = TypeVar("T")
-
-
-class Refused(Exception):
-    """A request that gets no further: the HTTP status, one line for the caller, and more headers."""
-
-    def __init__(self, status: int, text: str, **headers: str) -> None:
-        super().__init__(text)
-        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 async def aside(is_slow: bool, function: Callable[..., Any], *arguments: Any) -> Any:

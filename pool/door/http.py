@@ -175,7 +175,8 @@ async def read(scope: Scope, receive: Receive, door: Door) -> bytearray:
                 raise Refused(400, f"the body is no {packing}: {error}") from None
             chunk = unpack.unconsumed_tail if unpack is not None else b""
             if door.held_bytes + len(piece) > MOST_HELD * most:
-                raise Refused(503, "the door holds as many bytes of requests and answers as it may", retry_after="1")
+                text = "the door holds as many bytes of requests and answers as it may"
+                raise Refused(503, text, {"retry-after": "1"})
             door.held_bytes += len(piece)
             if not body and type(piece) is bytearray:
                 body = scope["body"] = piece

@@ -35,6 +35,7 @@ COPIED_BYTES = 64 << 10  # below that a copy costs less than one more message
 JOB = re.compile(r"/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
 ID = re.compile(rb'\{("id":"[ !#-\[\]-~]*",)(?=")')  # as tritonclient writes it
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"]
+SERVER = {"name": "tf-worker-pool", "version": RELEASE, "extensions": EXTENSIONS}
 NOT_BUILT = ("sharedmemory", "trace", "logging", "generate", "unload", "load")
 PLATFORM = "tensorflow_savedmodel"
 UNCOUNTED = ("queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
@@ -43,12 +44,8 @@ Kind = TypeVar("Kind", bool, int, str, list[Any], dict[str, Any])
 
 
 def routes(door: Door) -> list[Route]:
-    async def health(request: Request) -> Response:
-        is_good = request.url.path.endswith("live") or await door.client.is_ready()
-        return Response(status_code=200 if is_good else 503)
-
-    async def server(_: Request) -> Response:
-        return JSONResponse({"name": "tf-worker-pool", "version": RELEASE, "extensions": EXTENSIONS})
+    async def ready(_: Request) -> Response:
+        return Response(status_code=200 if await door.client.is_ready() else 503)
 
     async def all_models(request: Request) -> Response:
         models = await door.client.models()
@@ -66,18 +63,16 @@ def routes(door: Door) -> list[Route]:
                 return Response()
         return JSONResponse(metadata(record, await door.client.models(), signature))
 
-    async def refuse(request: Request) -> Response:
-        raise Refused(501, f"this door has no {request.scope['route'].name}")
-
+    not_built = [(each, JSONResponse({"error": f"this door has no {each}"}, 501)) for each in NOT_BUILT]
     bases = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
     return [
-        Route("/v2/health/live", health),
-        Route("/v2/health/ready", health),
-        Route("/v2", server),
+        Route("/v2/health/live", Response(), methods=["GET"]),
+        Route("/v2/health/ready", ready),
+        Route("/v2", JSONResponse(SERVER), methods=["GET"]),
         Route("/v2/models/stats", all_models),
         Route("/v2/repository/index", all_models, methods=["POST"]),
         *[Route(base + kind, about_model, name=kind) for base in bases for kind in ("", "/ready", "/config", "/stats")],
-        *[Route(f"/v2/{{a:path}}{each}{{z:path}}", refuse, name=each, methods=["GET", "POST"]) for each in NOT_BUILT],
+        *[Route(f"/v2/{{a:path}}{each}{{z:path}}", refusal, methods=["GET", "POST"]) for each, refusal in not_built],
     ]
 
 

@@ -12,7 +12,6 @@ from pool.door.inference import SLOW_ELEMENTS, options_of
 from pool.door.protos import message
 from pool.door.rpc import refusal, within
 from pool.errors import InvalidInput, PoolError
-from pool.wire import RELEASE
 from pool.wire.datatypes import DATATYPE_OF, encoded, tensor_info, unpacked
 from pool.wire.records import ModelRecord
 from pool.wire.tensors import DTYPE_NAMES, Array
@@ -40,7 +39,7 @@ class Inference:
         return {"ready": await self._door.is_ready()}
 
     async def server_metadata(self, *_: Any) -> Any:
-        return {"name": "tf-worker-pool", "version": RELEASE, "extensions": inference.EXTENSIONS}
+        return inference.SERVER
 
     async def model_ready(self, request: Any, _: Any) -> Any:
         try:

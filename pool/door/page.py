@@ -41,9 +41,6 @@ async def sample(door: Door) -> None:
 
 
 def routes(door: Door) -> list[Route]:
-    async def page(_: Request) -> Response:
-        return HTMLResponse(PAGE, headers=HEADERS)
-
     async def status(_: Request) -> Response:
         return await asyncio.to_thread(JSONResponse, await door.status(), headers=HEADERS)
 
@@ -53,5 +50,5 @@ def routes(door: Door) -> list[Route]:
     async def model(request: Request) -> Response:
         return JSONResponse(await door.record(request.query_params.get("name", "")), headers=HEADERS)
 
-    paths = {"/": page, "/page/status": status, "/page/history": history, "/page/model": model}
-    return [Route(path, endpoint) for path, endpoint in paths.items()]
+    page = Route("/", HTMLResponse(PAGE, headers=HEADERS), methods=["GET"])
+    return [page, *[Route(f"/page/{each.__name__}", each) for each in (status, history, model)]]

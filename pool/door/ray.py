@@ -124,13 +124,10 @@ def environment() -> dict[str, str]:
     return environ
 
 
-class Retryable:
+def retryable(proxy: ASGIApp) -> ASGIApp:
     """Around Serve's proxy, which begins no answer where a replica died with the request: a 503 instead of a 500."""
 
-    def __init__(self, proxy: ASGIApp) -> None:
-        self._proxy = proxy
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
 
         async def begin(message: Message) -> None:
@@ -138,12 +135,14 @@ class Retryable:
             has_begun = True
             await send(message)
 
-        await self._proxy(scope, receive, begin)
+        await proxy(scope, receive, begin)
         if scope["type"] == "http" and not has_begun:
             text = "the replica that had this request has ended; send it again"
             await JSONResponse({"error": text}, 503, {"retry-after": "1"})(scope, receive, begin)
 
+    return call
+
 
 def middlewares() -> list[Middleware]:
     """For Serve's proxies."""
-    return [Middleware(Retryable)]
+    return [Middleware(retryable)]

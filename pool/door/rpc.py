@@ -104,8 +104,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                     return None
                 raise InvalidInput("there is no message")
             except Exception as error:
-                code, text = refusal(error)
-            return await context.abort(code, text)
+                return await context.abort(*refusal(error))
 
         kinds = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         return kinds[is_stream](answer, None, response.SerializeToString)
@@ -134,7 +133,7 @@ def refusal(error: Exception) -> tuple[grpc.StatusCode, str]:
         code, text = status_of(error)[1], str(error)
     elif isinstance(error, Refused):
         codes = {401: grpc.StatusCode.UNAUTHENTICATED, 501: grpc.StatusCode.UNIMPLEMENTED}
-        code, text = codes.get(error.status, code), str(error)
+        code, text = codes.get(error.status_code, code), error.detail
     elif isinstance(error, DecodeError):
         code, text = grpc.StatusCode.INVALID_ARGUMENT, "the request's bytes are no such message"
     else:
