@@ -4,14 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -42,25 +41,22 @@ def of(records: Mapping[Any, Mapping[str, Any]], key: str) -> Mapping[Any, Any]:
     return {labels: record[key] for labels, record in records.items()}
 
 
-@dataclass
-class OfPool(Collector):
-    record: Mapping[str, Any] | None  # the pool's status; None: it gave none
-
-    def collect(self) -> Iterator[Metric]:
-        yield metric("pool_up", "1 if the pool answers; else 0, and it says no more.", {(): self.record is not None})
-        if (record := self.record) is not None:
-            pool, queue = record["pool"], record["queue"]
-            states = {(each,): each == pool["state"] for each in POOL_STATES}
-            yield metric("pool_info", "Always 1.", {(pool["release"],): 1}, "release")
-            yield metric("pool_uptime_seconds", "Since the pool's start, when it counted 0.", {(): pool["uptime_s"]})
-            yield metric("pool_state", "1 for the state of the pool, 0 for the others.", states, "state")
-            yield metric("pool_queue_jobs", "Jobs that wait or run.", {(): queue["jobs"]})
-            yield metric("pool_queue_bytes", "Bytes of their inputs.", {(): queue["bytes"]})
-            yield metric("pool_queue_limit_jobs", "How many jobs may wait or run.", {(): queue["max_jobs"]})
-            yield metric("pool_queue_limit_bytes", "How many bytes they may have.", {(): queue["max_bytes"]})
-            yield from of_models({(each["name"],): each for each in record["models"]})
-            # While a worker is replaced, a slot is told of twice; the one that leaves comes first.
-            yield from of_slots({(str(each["slot"]), each["device"]): each for each in reversed(record["slots"])})
+def of_pool(record: Mapping[str, Any] | None) -> Iterator[Metric]:
+    """`record`: the pool's status; None: it gave none."""
+    yield metric("pool_up", "1 if the pool answers; else 0, and it says no more.", {(): record is not None})
+    if record is not None:
+        pool, queue = record["pool"], record["queue"]
+        states = {(each,): each == pool["state"] for each in POOL_STATES}
+        yield metric("pool_info", "Always 1.", {(pool["release"],): 1}, "release")
+        yield metric("pool_uptime_seconds", "Since the pool's start, when it counted 0.", {(): pool["uptime_s"]})
+        yield metric("pool_state", "1 for the state of the pool, 0 for the others.", states, "state")
+        yield metric("pool_queue_jobs", "Jobs that wait or run.", {(): queue["jobs"]})
+        yield metric("pool_queue_bytes", "Bytes of their inputs.", {(): queue["bytes"]})
+        yield metric("pool_queue_limit_jobs", "How many jobs may wait or run.", {(): queue["max_jobs"]})
+        yield metric("pool_queue_limit_bytes", "How many bytes they may have.", {(): queue["max_bytes"]})
+        yield from of_models({(each["name"],): each for each in record["models"]})
+        # While a worker is replaced, a slot is told of twice; the one that leaves comes first.
+        yield from of_slots({(str(each["slot"]), each["device"]): each for each in reversed(record["slots"])})
 
 
 def of_models(models: Mapping[tuple[str], Any]) -> Iterator[Metric]:
@@ -126,7 +122,8 @@ def routes(door: Door) -> list[Route]:
         record = None
         with suppress(PoolError):
             record = await door.status()
-        told = await asyncio.to_thread(prometheus.generate_latest, OfPool(record))  # of 500 models it is a megabyte
+        of_all: Any = SimpleNamespace(collect=partial(of_pool, record))
+        told = await asyncio.to_thread(prometheus.generate_latest, of_all)  # of 500 models it is a megabyte
         told += prometheus.generate_latest(registry)
         return packed(request, Response(told, media_type="text/plain; version=0.0.4; charset=utf-8"))
 

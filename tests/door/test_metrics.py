@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -23,7 +24,7 @@ from pool.config.sections import Door as Settings
 from pool.docs import pages
 from pool.door.app import App
 from pool.door.door import Door
-from pool.door.metrics import OfPool
+from pool.door.metrics import of_pool
 from pool.errors import ModelFailed, ModelNotFound
 from support.doors import RunningDoor, free_address, listens, start_door
 from support.pools import RunningPool, StartPool, row, until
@@ -130,7 +131,7 @@ def test_a_slot_whose_worker_is_replaced_and_a_gpu_of_two_slots_are_told_once() 
     record = {"pool": {"release": "1", "state": "READY", "uptime_s": 1.0}, "models": []}
     record["queue"] = dict.fromkeys(("jobs", "bytes", "max_jobs", "max_bytes"), 0)
     record["slots"] = [slot, {**slot, "state": "LOADING", "jobs": 0}, {**slot, "slot": 1}]
-    text = generate_latest(OfPool(record)).decode()
+    text = generate_latest(SimpleNamespace(collect=lambda: of_pool(record))).decode()
     assert value(text, "pool_slot_state", slot="0", device="gpu:0", state="READY") == 1.0
     assert value(text, "pool_slot_jobs_total", slot="0", device="gpu:0") == 7.0
     assert value(text, "pool_worker_deaths_total", slot="1", device="gpu:0", cause="exit") == 2.0
