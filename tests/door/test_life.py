@@ -85,7 +85,8 @@ def test_a_door_waits_for_its_port_moves_and_ends_before_the_pool(start_pool: St
         client.reload()
         until(lambda: listens(second), "there is one again")
         jobs = [threads.submit(infer, second, 21.0, "gated") for _ in range(3)]
-        until(lambda: client.status()["models"][1]["waiting"], "two run, and one waits")
+        both = ("running", "waiting")
+        until(lambda: [client.status()["models"][1][each] for each in both] == [2, 1], "two run, and one waits")
         client.stop()
         until(lambda: not listens(second), "nobody comes in any more")
         (tmp_path / "gate").touch()
