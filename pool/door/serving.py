@@ -1,11 +1,12 @@
 """TensorFlow Serving's REST API.
 
 Rows come as {"instances": [row, …]}, whole inputs as {"inputs": …}, and examples as {"examples": […], "context": …}.
+Two serialized examples in a row are one with the features of both, of which the later count: a context comes first.
 """
 
+import binascii
 import json
 import re
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from pool.client.inputs import Options, converted
 from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
-from pool.door.examples import classified, example, is_binary, outputs_of, regressed, to_bytes
 from pool.door.http import packed, read
 from pool.door.inference import member, signature_of
+from pool.door.protos import message
 from pool.errors import InvalidInput, ModelNotFound
 from pool.wire.records import ModelRecord
 from pool.wire.signatures import Signature, TensorInfo
@@ -35,6 +36,7 @@ TYPES: Mapping[str, set[type]] = {"string": {str, dict}, "bool": {bool}}  # JSON
 DATA_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF"}  # others have their own name
 STATES = {"READY": "AVAILABLE", "DRAINING": "UNLOADING", "STOPPING": "UNLOADING", "FATAL": "END"}  # of slots
 BEST = ("AVAILABLE", "LOADING", "UNLOADING", "END")
+EXAMPLE, FEATURE = message("tensorflow.Example"), message("tensorflow.Feature")
 
 # A job's inputs and options, and what makes JSON's values of its result.
 Call = tuple[Mapping[str, Array], Options, Callable[[Mapping[str, Array]], Any]]
@@ -176,7 +178,7 @@ def values(name: str, array: Array) -> Any:
 
 def text(value: bytes, is_bytes: bool) -> Any:
     try:
-        return {"b64": b64encode(value).decode()} if is_bytes else value.decode()
+        return {"b64": binascii.b2a_base64(value, newline=False).decode()} if is_bytes else value.decode()
     except UnicodeDecodeError:
         return text(value, True)
 
@@ -219,3 +221,73 @@ def states(model: str, version: str | None, pool: Mapping[str, Any]) -> Any:
         health = {"error_code": "UNKNOWN" if why else "OK", "error_message": why}
         told.append({"version": number, "state": BEST[rank], "status": health})
     return {"model_version_status": told}
+
+
+def is_binary(value: Any) -> bool:
+    """Whether it stands for bytes: {"b64": TEXT}, and nothing else in it."""
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
+
+
+def to_bytes(value: Any) -> bytes:
+    """Of a text, or of what stands for bytes. As in TensorFlow Serving, base64 may lack its padding."""
+    try:
+        if type(value) is str:
+            return value.encode()
+        if is_binary(value):
+            bare = "".join(value["b64"].split()).rstrip("=.")
+            return binascii.a2b_base64(bare + "=" * (-len(bare) % 4), strict_mode=True)
+    except ValueError as error:
+        raise InvalidInput(f"a text or base64 is broken: {error!s:.200}") from None
+    raise InvalidInput(f'expected a text, or {{"b64": TEXT}} for bytes, got {type(value).__name__}')
+
+
+def example(features: Any) -> bytes:
+    """Of an object of features, each a value or a list of values of one kind. 80.0 is a float, 80 is an integer."""
+    if type(features) is not dict:
+        raise InvalidInput(f"an example must be an object of features, not {type(features).__name__}")
+    made = {to_bytes(name).decode(): feature(name, value) for name, value in features.items()}
+    return bytes(EXAMPLE(features={"feature": made}).SerializeToString())
+
+
+def feature(name: str, value: Any) -> Any:
+    values = value if type(value) is list else [value]
+    kinds = set(map(type, values))
+    try:
+        if kinds <= {str, dict}:
+            return FEATURE(bytes_list={"value": map(to_bytes, values)} if values else None)
+        if kinds == {float}:
+            with np.errstate(over="raise"):
+                return FEATURE(float_list={"value": np.array(values).astype("f4").tolist()})
+        if kinds <= {int, bool}:
+            return FEATURE(int64_list={"value": np.array(values, "i8").tolist()})
+    except (FloatingPointError, OverflowError):
+        raise InvalidInput(f"feature {name!r:.80} has a number that float32 or int64 does not hold") from None
+    raise InvalidInput(f"feature {name!r:.80} must be strings, floats such as 80.0, or integers, all of one kind")
+
+
+def outputs_of(method: str, name: str, signature: Signature) -> list[str]:
+    """Which "classify" or "regress" needs. Names decide: TensorFlow 2 writes the method predict into all signatures."""
+    wanted = ("classes", "scores") if method == "classify" else ("outputs",)
+    outputs = [each for each in wanted if each in signature.outputs]
+    if [(each, info.dtype) for each, info in signature.inputs.items()] == [("inputs", "string")] and outputs:
+        return outputs
+    which = f"signature {name!r:.80}" if name else "the default signature"
+    raise InvalidInput(f"{which} is not for {method}: that takes string inputs, and gives {wanted[-1]}")
+
+
+def classified(found: Mapping[str, Array], count: int) -> tuple[Array, Array]:
+    """Labels and scores, [count, k] each. A class without a label has "", one without a score 0."""
+    shape = next(iter(found.values())).shape
+    labels, scores = found.get("classes", np.full(shape, b"", object)), found.get("scores", np.zeros(shape, "f4"))
+    is_right = labels.dtype == object and scores.dtype == np.float32
+    if is_right and labels.shape == scores.shape and labels.ndim == 2 and len(labels) == count:
+        return labels, scores
+    raise InvalidInput(f"classes must be string [{count}, k], and scores float32 [{count}, k]: the model gives others")
+
+
+def regressed(found: Mapping[str, Array], count: int) -> Array:
+    """Float32 [count]."""
+    outputs = found["outputs"]
+    if outputs.dtype == np.float32 and outputs.shape in ((count,), (count, 1)):
+        return outputs.reshape(count)
+    raise InvalidInput(f"outputs must be float32 [{count}]: the model gives {outputs.dtype} {[*outputs.shape]}")

@@ -11,12 +11,11 @@ from google.protobuf.json_format import ParseDict
 from pool import Result
 from pool.client.inputs import Options, converted
 from pool.door.door import SLOW_BYTES, Door, aside, number_of
-from pool.door.examples import classified, outputs_of, regressed
 from pool.door.inference import signature_of
 from pool.door.inference_grpc import MADE_AS
 from pool.door.protos import POOL, message
 from pool.door.rpc import within
-from pool.door.serving import DATA_TYPES, metadata, states
+from pool.door.serving import DATA_TYPES, classified, metadata, outputs_of, regressed, states
 from pool.errors import InvalidInput
 from pool.wire.datatypes import unpacked
 from pool.wire.signatures import DEFAULT_SIGNATURE, TensorInfo

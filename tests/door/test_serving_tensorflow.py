@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pool.door.examples import example
+from pool.door.serving import example
 from pool.errors import InvalidInput
 from support.doors import RunningDoor, start_door
 from support.pools import pool_in
