@@ -92,7 +92,7 @@ class Door:
         """One job. Raises what `Client.run` raises. Cancelling it withdraws the job."""
         began, outcome, result = time.monotonic(), "cancelled", None
         try:
-            result = await self._of_version(self.client.submit, model, inputs, **options)
+            result = await self._of_version(self.client.submit, options, model, inputs)
             outcome = "ok"
             return result
         except errors.PoolError as error:
@@ -108,7 +108,7 @@ class Door:
         Raises `ModelNotFound`, `ModelFailed`, and `PoolUnreachable` while it is being loaded.
         """
         try:
-            record: ModelRecord = await self._of_version(self._record, model, version=version)
+            record: ModelRecord = await self._of_version(self._record, {"version": version}, model)
             return record
         except errors.DeadlineExceeded:
             raise errors.PoolUnreachable(f"model {model!r:.80} is being loaded") from None
@@ -116,7 +116,7 @@ class Door:
     async def _record(self, model: str, version: str | None) -> Any:
         return await self.client.model(requested(model, version=version).model, 0.0)
 
-    async def _of_version(self, ask: Callable[..., Awaitable[T]], model: str, *inputs: Any, **options: Any) -> T:
+    async def _of_version(self, ask: Callable[..., Awaitable[T]], options: Options, model: str, *inputs: Any) -> T:
         """A model without numbered versions is its own version 1: the protocols know no other."""
         try:
             return await ask(model, *inputs, **options)
