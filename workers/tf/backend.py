@@ -10,11 +10,10 @@ from workers.backend import CannotLoad, LoadFailed
 from workers.tf.bare_graph import read_bare_graph
 from workers.tf.devices import Devices, keep_from_remapper, place
 from workers.tf.errors import one_line, passes
-from workers.tf.files import Format, Source, format_at
+from workers.tf.files import Format, Source, format_at, read_saved_model
 from workers.tf.keras import read_keras
 from workers.tf.library import load_op_libraries, open_session, session_config, tf
 from workers.tf.model import Model
-from workers.tf.saved_model import read_saved_model
 
 # Where `fenv_t` of glibc's `bits/fenv.h` has the register, and its bits: FTZ and DAZ of MXCSR, FZ of FPCR.
 _REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}

@@ -15,10 +15,9 @@ from google.protobuf.message import DecodeError
 from pool.wire.signatures import DEFAULT_SIGNATURE
 from pool.wire.tensors import DTYPES
 from workers.backend import CannotLoad
-from workers.tf.files import Source
+from workers.tf.files import Source, restore_variables
 from workers.tf.graph import FILLS_TABLE, Reachable, tensor_named, writes_state
 from workers.tf.library import tf
-from workers.tf.saved_model import restore_variables
 
 _VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})  # PlaceholderWithDefault need not be fed

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf.errors import one_line, passes
-from workers.tf.files import Source
+from workers.tf.files import Source, read_saved_model
 from workers.tf.library import tf
-from workers.tf.saved_model import read_saved_model
 
 _REFUSAL = "refusal"  # the file in which the other process says why it cannot convert
 _MAIN = "from workers.tf.keras import main; main()"
