@@ -85,15 +85,11 @@ class Backend:
     def _read(self, settings: Mapping[str, Any]) -> Source:
         path = Path(settings["path"])
         found = format_at(path)
-        unused = [] if found is Format.SAVED_MODEL else ["tags"]
-        if found in (Format.SAVED_MODEL, Format.KERAS):  # they declare their tensors
-            unused += ["inputs", "outputs"]
-        if given := [f"`{key}`" for key in unused if settings[key]]:
-            raise CannotLoad(f"it is {found.value}, which takes no {' and '.join(given)}: leave them out of [[model]]")
-        match found:
-            case Format.SAVED_MODEL:
-                return read_saved_model(path, settings["tags"] or ())
-            case Format.KERAS:
-                return read_keras(path, self._state)
-            case _:
-                return read_bare_graph(settings, path, found is Format.FROZEN_GRAPH)
+        called, takes = found.value
+        if given := [f"`{key}`" for key in ("tags", "inputs", "outputs") if settings[key] and key not in takes]:
+            raise CannotLoad(f"it is {called}, which takes no {' and '.join(given)}: leave them out of [[model]]")
+        if found is Format.SAVED_MODEL:
+            return read_saved_model(path, settings["tags"] or ())
+        if found is Format.KERAS:
+            return read_keras(path, self._state)
+        return read_bare_graph(settings, path, found is Format.FROZEN_GRAPH)

@@ -18,10 +18,12 @@ _SERVE = frozenset({"serve"})
 
 
 class Format(Enum):
-    SAVED_MODEL = "a SavedModel"
-    FROZEN_GRAPH = "a frozen graph"
-    CHECKPOINT = "a meta graph with its checkpoint"
-    KERAS = "a Keras file"
+    """What it is called, and which keys of [[model]] say what its files do not."""
+
+    SAVED_MODEL = "a SavedModel", ("tags",)
+    FROZEN_GRAPH = "a frozen graph", ("inputs", "outputs")
+    CHECKPOINT = "a meta graph with its checkpoint", ("inputs", "outputs")
+    KERAS = "a Keras file", ()
 
 
 @dataclass(frozen=True)
