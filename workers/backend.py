@@ -109,7 +109,3 @@ class Backend(Protocol):
     def load(self, settings: Mapping[str, Any]) -> Model:
         """`settings`: the `[[model]]` section as `pool.config` dumps it. Raises `CannotLoad`, `LoadFailed`, `Unfit`."""
         ...
-
-    def enter_lane(self) -> None:
-        """Called once in each lane's thread, before it runs anything."""
-        ...

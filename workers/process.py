@@ -75,18 +75,14 @@ class Worker:
         if device["kind"] == "gpu":
             wait_until_free(device, welcome["former"], self._tell)
             self._tell(phase="import")
-        backend, self._loaded = self._load(welcome, settings)
+        self._loaded = self._load(welcome, settings)
         calls = Calls(self._loaded)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._tell(ready=True)
-
-        def serve_lane() -> NoReturn:
-            backend.enter_lane()
-            lane = Lane(calls, self._arenas, welcome["slot"], device["label"])
-            lane.serve(context, welcome["address"], welcome["token"])
-
         for number in range(welcome["lanes"]):
-            threading.Thread(target=self.guard, args=(serve_lane,), name=f"lane {number}").start()
+            lane = Lane(calls, self._arenas, welcome["slot"], device["label"])
+            serve = partial(lane.serve, context, welcome["address"], welcome["token"])
+            threading.Thread(target=self.guard, args=(serve,), name=f"lane {number}").start()
         while True:
             signal.pause()  # signals come to this thread, so they interrupt no model
 
@@ -102,7 +98,7 @@ class Worker:
         self._tell(ending=text[:2000])
         os._exit(status)
 
-    def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> tuple[Backend, list[Loaded]]:
+    def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> list[Loaded]:
         backend: Backend | None = None
         loaded: list[Loaded] = []
         status = Exit.MODEL_CANNOT_LOAD
@@ -124,9 +120,9 @@ class Worker:
                 if isinstance(error, LoadFailed):
                     status = Exit.LOAD_FAILED
                 self._tell(failed=[name, str(error)])
-        if not loaded or backend is None:
+        if not loaded:
             raise Unfit(status, "none of its models can be loaded")
-        return backend, loaded
+        return loaded
 
     def _offer(self, model: Model, settings: Mapping[str, Any]) -> None:
         """Tells of a loaded model. Its signatures say from now on whether their jobs are joined."""

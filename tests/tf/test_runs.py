@@ -8,8 +8,9 @@ import pytest
 
 from pool.wire.tensors import DTYPES
 from support.counting import counted
-from tf.making import adopted, backend_with, run, save_graph, v1
+from tf.making import adopted, run, save_graph, v1
 from workers.backend import RunFailed
+from workers.lane import flush_subnormals
 from workers.tf.graph import Reachable, writes_state
 from workers.tf.library import tf
 
@@ -142,7 +143,7 @@ def test_a_lane_takes_subnormal_numbers_for_zero_as_tensorflow_s_threads_do(echo
     feeds = {"x": np.full((1, WIDTH), tiny / 2, np.float32)}
 
     def lane():
-        backend_with().enter_lane()
+        flush_subnormals()
         return double(feeds)["doubled"].max()
 
     with ThreadPoolExecutor(1) as thread:

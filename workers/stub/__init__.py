@@ -69,9 +69,6 @@ class Backend:
             raise CannotLoad(f"model {settings['name']}: no stub {kind!r}")
         return Model(kind, options)
 
-    def enter_lane(self) -> None:
-        pass
-
 
 class Model:
     def __init__(self, kind: str, options: dict[str, str]) -> None:

@@ -1,7 +1,5 @@
-"""TensorFlow as a worker's backend: loads models of any format into Sessions, and prepares a lane's thread."""
+"""TensorFlow as a worker's backend: loads models of any format into Sessions."""
 
-import ctypes
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,6 @@ from workers.tf.files import Format, Source, format_at, read_saved_model
 from workers.tf.keras import read_keras
 from workers.tf.library import load_op_libraries, open_session, session_config, tf
 from workers.tf.model import Model
-
-# Where `fenv_t` of glibc's `bits/fenv.h` has the register, and its bits: FTZ and DAZ of MXCSR, FZ of FPCR.
-_REGISTERS = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
-_ENVIRONMENT_BYTES = 32
 
 
 class Backend:
@@ -48,20 +42,6 @@ class Backend:
             if "Op type not registered" in str(error):
                 hint = "; give the library that has this op in op_libraries of [tensorflow]"
             raise CannotLoad(f"{where} cannot be loaded: {one_line(error)}{hint}") from error
-
-    def enter_lane(self) -> None:
-        """Subnormal numbers count as zero in this thread, as they do in the threads that TensorFlow makes.
-
-        Else an answer would depend on whose thread an op runs in.
-        """
-        if platform.machine() not in _REGISTERS:
-            return
-        offset, bits = _REGISTERS[platform.machine()]
-        library = ctypes.CDLL("libm.so.6")
-        environment = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
-        library.fegetenv(environment)
-        ctypes.c_uint32.from_buffer(environment, offset).value |= bits
-        library.fesetenv(environment)
 
     def _load(self, settings: Mapping[str, Any]) -> Model:
         source = self._read(settings)
