@@ -79,8 +79,11 @@ class Rollout:
                     yield Open(number)
             return
         here = [seat for seat in seats if seat.number == self.turn and seat.phase is not LEAVING]
-        if here and all(seat.phase is SERVING and seat.told != wanted.get(seat.number) for seat in here):
-            self.turn = None  # what it has begun is not wanted any more, and another slot may come first
+        if here and all(seat.phase is SERVING for seat in here):
+            is_unwanted = all(seat.told != wanted.get(seat.number) for seat in here)
+            number = here[0].number
+            if is_unwanted or (gap(number, wanted, slots) and self._next(wanted, slots) not in (None, number)):
+                self.turn = None  # another slot may come first
         while True:
             turn = self._next(wanted, slots) if self.turn is None else self.turn
             if turn is None:

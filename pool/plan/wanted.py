@@ -81,7 +81,7 @@ def planned(facts: Facts, there: There, served: Sequence[Mapping[str, Any]]) -> 
 def of_model(model: Model, served: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """What is served of a model, which workers know as "digits" or "digits@3"."""
     mine = [each for each in served if each["name"].partition("@")[0] == model.name]
-    return [each for each in mine if each["path"].startswith(model.path)]
+    return [each for each in mine if each["path"] == model.path or each["path"].startswith(f"{model.path}/")]
 
 
 def _versions(model: Model, facts: Facts, served: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
