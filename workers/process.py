@@ -39,11 +39,9 @@ MOST_TRACED = 12  # devices
 
 
 def main() -> None:
-    """`python -m workers LINK PARENT STACKS`: descriptors, and the pool's pid."""
-    descriptor, parent, stacks = map(int, sys.argv[1:])
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(Exit.POOL_GONE)
+    """`python -m workers LINK PARENT STACKS`: descriptors, and the pool's pid, by which others know an orphan."""
+    descriptor, _, stacks = map(int, sys.argv[1:])
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # of a pool that has gone before, the link tells
     os.set_inheritable(descriptor, False)
     os.set_inheritable(stacks, False)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
@@ -158,9 +156,7 @@ class Worker:
             with suppress(TimeoutError):
                 match self._link.receive():
                     case None:
-                        if os.getpgrp() == os.getpid():
-                            os.killpg(os.getpid(), signal.SIGKILL)  # what a model has started goes, too
-                        os._exit(Exit.POOL_GONE)
+                        os.killpg(os.getpid(), signal.SIGKILL)  # what a model has started goes, too
                     case {"arena": int(arena)}, descriptor if descriptor >= 0:
                         self._arenas.add(arena, descriptor)
                     case {"drop": int(arena)}, _:
