@@ -1,9 +1,8 @@
 """Models without TensorFlow, which can be told to fail in every way: `path = "stub:double?log=FILE"`.
 
-    stub:double     y = 2 x, for x float32 [?, width]; `times=N`: y = N x; `joined=0`: its rows may not be joined
+    stub:double     y = 2 x, for x float32 [?, width]; `times=N`: y = N x
     stub:echo       y = x, of dtype `dtype` and any shape
     stub:count      y = how many runs there were before: a stateful model
-    stub:sum        y = x minus the mean over all rows: its rows depend on each other, and it does not say so
     stub:shrink     y has one row less than x
     stub:/FOLDER    what the file `model.stub` in it says, such as "double?times=3", so a stub may have versions
 
@@ -83,9 +82,9 @@ class Model:
         self.notes: list[str] = []
 
     def verdicts(self, signature: str, batching: str) -> Mapping[str, str]:  # noqa: ARG002
-        is_possible = self._kind in ("double", "sum", "shrink") and self._options.get("joined") != "0"
         is_proven = batching == "on" or (batching == "auto" and "proven" in self._options)
-        return {"y": "" if is_possible and is_proven else f'a stub, and batching = "{batching}"'}
+        is_joined = is_proven and self._kind in ("double", "shrink")
+        return {"y": "" if is_joined else f'a stub, and batching = "{batching}"'}
 
     def prepare_session(self, feeds: Sequence[str], fetches: Sequence[str]) -> Run:
         raise RunFailed("InvalidInput", f"a stub has no graph with {feeds} and {fetches}")
@@ -128,6 +127,5 @@ _KINDS: dict[str, Callable[[Any, int], Any]] = {
     "double": lambda x, _: x * x.dtype.type(2),
     "echo": lambda x, _: x,
     "count": lambda x, runs: np.full(x.shape, runs - 1, np.int64),
-    "sum": lambda x, _: x - x.mean(axis=0, keepdims=True),
     "shrink": lambda x, _: x[1:],
 }
