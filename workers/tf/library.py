@@ -13,9 +13,6 @@ from workers.backend import CannotLoad, Unfit
 # What other modules take of TensorFlow itself.
 __all__ = ["CallableOptions", "SavedModelLoader", "op_def_registry", "tf"]
 
-# Without it XLA leaves alone what runs on the CPU. It does nothing where no Session asks for XLA.
-_XLA_ON_CPU = "--tf_xla_cpu_global_jit"
-
 
 @contextmanager
 def _quiet() -> Iterator[None]:
@@ -30,9 +27,9 @@ def _quiet() -> Iterator[None]:
         os.close(nowhere)
 
 
-if _XLA_ON_CPU not in os.environ.get("TF_XLA_FLAGS", ""):
-    os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} {_XLA_ON_CPU}".strip()
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+# Without it XLA leaves alone what runs on the CPU. It does nothing where no Session asks for XLA.
+if "tf_xla_cpu_global_jit" not in (flags := os.environ.get("TF_XLA_FLAGS", "")):
+    os.environ["TF_XLA_FLAGS"] = f"{flags} --tf_xla_cpu_global_jit".strip()
 try:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what its own modules use that others deprecate
