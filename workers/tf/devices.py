@@ -78,22 +78,12 @@ def place(graph_def: Any, settings: Mapping[str, Any], devices: Devices, is_soft
     elsewhere than its string says. Raises `CannotLoad` for a rule that matches no node or names a device that is not
     there, and, unless `is_soft`, for a string of the graph that does and is not to be cleared.
     """
-    rules = settings["layer_devices"]
-    for pattern, device in () if rules == LEAST_LOADED else rules.items():
-        if not devices.has(device):
-            raise CannotLoad(f"layer_devices: this worker has no {device} for {pattern!r}; it has {devices}")
     nodes = [node for _, each in scopes(graph_def) for node in each]
     notes = _cleared(nodes, settings["clear_devices"], devices)
-    if rules == LEAST_LOADED:
-        colocation, group = Colocation(graph_def), devices.group()
-        _move(colocation, _balanced(colocation, len(group)), group)
-    elif rules:
+    if rules := settings["layer_devices"]:
         colocation = Colocation(graph_def)
-        rule_of = _matched(colocation.nodes, [*rules])
-        for together in colocation.sets():
-            if numbers := [rule_of[node] for node in together if node in rule_of]:
-                rule_of.update(dict.fromkeys(together, min(numbers)))
-        _move(colocation, rule_of, [*rules.values()])
+        is_ruled = rules != LEAST_LOADED
+        _move(colocation, _ruled(colocation, rules, devices) if is_ruled else _balanced(colocation, devices.group()))
     # Of a function TensorFlow does not look whether its devices are there.
     missing = [] if is_soft else [node for node in nodes if node.device and not devices.has(node.device)]
     if missing:
@@ -104,43 +94,42 @@ def place(graph_def: Any, settings: Mapping[str, Any], devices: Devices, is_soft
 
 def _cleared(nodes: Sequence[Any], which: bool | None, devices: Devices) -> list[str]:
     """TensorFlow's own `clear_devices` leaves functions, and a graph of TensorFlow 2 consists of them."""
-    strings = {node.device for node in nodes} - {""} if which is not False else set()
-    cleared = {device for device in strings if which or not devices.has(device)}
-    counts = Counter(node.device for node in nodes if node.device in cleared)
-    for node in nodes if cleared else ():
+    if which is False:
+        return []
+    counts = Counter(node.device for node in nodes if node.device)
+    cleared = {device: count for device, count in counts.most_common() if which or not devices.has(device)}
+    for node in nodes:
         if node.device in cleared:
             node.device = ""
-    named = [f"{device!r:.100} of {count} ops" for device, count in counts.most_common(_MOST_NAMED)]
+    named = [f"{device!r:.100} of {count} ops" for device, count in [*cleared.items()][:_MOST_NAMED]]
     why = "clear_devices is true" if which else f"this worker has {devices}"
     return [f"device strings of its graph are cleared, as {why}: {', '.join(named)}"] if cleared else []
 
 
-def _move(colocation: "Colocation", place_of: Mapping[Node, int], devices: Sequence[str]) -> None:
-    written = [f"/device:{device[1:].upper()}" for device in devices]
+def _move(colocation: "Colocation", device_of: Mapping[Node, str]) -> None:
     for key, node in colocation.nodes.items():
-        if key in place_of:
-            node.device = written[place_of[key]]
+        node.device = device_of.get(key, node.device)
         if "config_proto" in node.attr:  # a function that is not inlined is optimised as its call says
             config = tf.compat.v1.ConfigProto.FromString(node.attr["config_proto"].s)
             keep_from_remapper(config)
             node.attr["config_proto"].s = config.SerializeToString()
 
 
-def _balanced(colocation: "Colocation", devices: int) -> dict[Node, int]:
+def _balanced(colocation: "Colocation", devices: Sequence[str]) -> dict[Node, str]:
     """The largest variables first, each where the fewest bytes are; a frozen graph's constants count as variables."""
-    nodes, loads = colocation.nodes, [0] * devices
+    nodes, loads = colocation.nodes, dict.fromkeys(devices, 0)
     sets = [*colocation.sets()]
     sets += [[node] for node in nodes if nodes[node].op == "Const" and not node[0]]  # a function may have copies
     sized = [(sum(_weights(nodes[node]) for node in each), sorted(each)) for each in sets]
     gives: dict[Node, int] = {}
-    found: dict[Node, int] = {}
+    found: dict[Node, str] = {}
     for nbytes, together in sorted(sized, key=lambda each: (-each[0], each[1])):
         if nbytes >= LARGE_BYTES:
-            place = loads.index(min(loads))
-            loads[place] += nbytes
-            found |= dict.fromkeys(together, place)
+            emptiest = min(devices, key=lambda device: loads[device])
+            loads[emptiest] += nbytes
+            found |= dict.fromkeys(together, emptiest)
             gives |= dict.fromkeys(together, nbytes)
-    readers: dict[Node, int] = {}
+    readers: dict[Node, str] = {}
     for key, node in nodes.items():
         if key not in found and not called_by(node, colocation.functions):
             given = [colocation.origin(key[0], text) for text in node.input if not text.startswith("^")]
@@ -164,20 +153,23 @@ def keep_from_remapper(config: Any) -> None:
     rewriting.remapping = rewriting.OFF
 
 
-def _matched(nodes: Collection[Node], patterns: Sequence[str]) -> dict[Node, int]:
-    """The number of the first pattern that matches each node."""
-    compiled = [re.compile(f"{translate(pattern)}|{translate(pattern + '/*')}") for pattern in patterns]
-    unmatched = set(range(len(patterns)))
-    found: dict[Node, int] = {}
-    for node in nodes:
-        matching = [number for number, pattern in enumerate(compiled) if pattern.match(node[1])]
-        unmatched.difference_update(matching)
-        if matching:
-            found[node] = matching[0]
-    for number in sorted(unmatched):
-        text = f"layer_devices: {patterns[number]!r} matches no op or layer of the graph"
-        raise CannotLoad(f"{text}; {_near(patterns[number], {name for _, name in nodes})}")
-    return found
+def _ruled(colocation: "Colocation", rules: Mapping[str, str], devices: Devices) -> dict[Node, str]:
+    """By the first rule that matches a node, or one that runs with it."""
+    names = {name for _, name in colocation.nodes}
+    rule_of: dict[str, tuple[int, str]] = {}
+    for number, (pattern, device) in enumerate(rules.items()):
+        if not devices.has(device):
+            raise CannotLoad(f"layer_devices: this worker has no {device} for {pattern!r}; it has {devices}")
+        matching = re.compile(f"{translate(pattern)}|{translate(pattern + '/*')}").match
+        if not (matched := [*filter(matching, names)]):
+            text = f"layer_devices: {pattern!r} matches no op or layer of the graph"
+            raise CannotLoad(f"{text}; {_near(pattern, names)}")
+        rule_of = dict.fromkeys(matched, (number, device)) | rule_of
+    found = {node: rule_of[node[1]] for node in colocation.nodes if node[1] in rule_of}
+    for together in colocation.sets():
+        if ruled := [found[node] for node in together if node in found]:
+            found.update(dict.fromkeys(together, min(ruled)))
+    return {node: device for node, (_, device) in found.items()}
 
 
 def _near(pattern: str, names: Iterable[str]) -> str:
