@@ -125,10 +125,15 @@ class World:
 
     def retire(self, seat: Seat, now: float) -> None:
         for name in seat.models if seat.phase is self.code.SERVING and not seat.failed else ():
-            others = [each for each in self.seats if each is not seat and name in each.models]
+            others = [each for each in self.seats if each is not seat]
             is_wanted = any(name in told["models"] for told in self.plan.slots.values())
             is_calm = all(each.slot.state in (SlotState.READY, SlotState.LOADING) for each in self.seats)
-            if is_wanted and is_calm and self.has_room and seat.number not in self.plan.facts.lost:
+            # Of two workers of one slot, each of which has what the other one lacks, one goes before a third one comes.
+            pair = [each for each in others if each.number == seat.number and each.phase is self.code.SERVING]
+            is_odd = any({*each.models} - {*each.failed} - {*seat.models} for each in pair)
+            is_left = seat.number in self.plan.facts.drained and any(name in each.failed for each in others)
+            may_be_gone = is_odd or is_left or seat.number in self.plan.facts.lost
+            if is_wanted and is_calm and self.has_room and not may_be_gone:
                 assert any(self.serves(each, name) for each in others), f"{name} is served without a gap"
         seat.phase = self.code.LEAVING
         self.has_news = True
