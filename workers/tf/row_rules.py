@@ -68,6 +68,11 @@ def _over(one: int, other: int) -> int:
     return one // other if other != 0 and (is_whole or _is_known(one, other)) else _no_product(one, other)
 
 
+def _counted(size: int) -> int:
+    """What is asked for, unless it may be -1, which stands for the rest."""
+    return size if size >= 0 and _is_known(size) else _no_product(size)
+
+
 def _product(sizes: Iterable[int]) -> int:
     return reduce(_times, sizes, 1)
 
@@ -184,10 +189,8 @@ class Op:
         return sum(count for _, count in self.counts)
 
     def attr(self, name: str) -> Any:
-        """Exporters leave out attributes that have their default value. In a function, the caller may give them."""
+        """Exporters leave out attributes that have their default value."""
         if name in self.node.attr:
-            if self.node.attr[name].WhichOneof("value") == "placeholder":
-                raise Stop("has attributes that each call of its function sets")
             return self.node.attr[name]
         return next(attr.default_value for attr in op_def(self.type).attr if attr.name == name)
 
@@ -195,7 +198,7 @@ class Op:
         """Rows, or free; or sizes that N is part of, where they `may_count` the rows."""
         tensor = self.inputs[place]
         if isinstance(tensor, Unknown):
-            raise Stop("takes what was never set")
+            raise Stop(f"takes what is not proven: {tensor.why}")
         if tensor.axis is None and not tensor.is_free and not may_count:
             raise Stop("computes with the number of rows")
         return tensor
@@ -268,7 +271,7 @@ def _rule(types: str) -> Callable[[Any], Any]:
 
 _rule(
     """Abs Acos Acosh Add AddN AddV2 AsString Asin Asinh Atan Atan2 Atanh BitwiseAnd BitwiseOr BitwiseXor Bucketize Cast
-    Ceil CheckNumerics ClipByValue Complex ComplexAbs Conj Cos Cosh DecodeBase64 Digamma Div DivNoNan Elu EncodeBase64
+    Ceil ClipByValue Complex ComplexAbs Conj Cos Cosh DecodeBase64 Digamma Div DivNoNan Elu EncodeBase64
     Equal Erf Erfc Erfinv Exp Expm1 FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel
     Floor FloorDiv FloorMod Greater GreaterEqual Imag Inv Invert IsFinite IsInf IsNan LeakyRelu LeftShift Less LessEqual
     Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan
@@ -294,9 +297,9 @@ _rule("ExpandDims")(lambda op: op.tensor(0).with_axis(op.ints(1)[0], 1))
 _rule("OneHot")(lambda op: op.alone().with_axis(op.attr("axis").i, op.sizes(1)[0]))
 _rule("Pack")(lambda op: _alike(op.tensors()).with_axis(op.attr("axis").i, len(op.inputs)))
 _rule("Transpose")(lambda op: op.tensor(0).planned([(at, None) for at in op.ints(1)]))
-_rule("Shape ShapeN VariableShape")(lambda op: [_shape(_measured(op, place)) for place in range(op.outputs)])
-_rule("Size")(lambda op: Tensor((), (_product(_measured(op).shape),)))
-_rule("Rank")(lambda op: Tensor((), (len(_measured(op).shape),)))
+_rule("Shape ShapeN VariableShape")(lambda op: [_shape(op.tensor(place, True)) for place in range(op.outputs)])
+_rule("Size")(lambda op: Tensor((), (_product(op.tensor(0, True).shape),)))
+_rule("Rank")(lambda op: Tensor((), (len(op.tensor(0, True).shape),)))
 _rule("HashTable HashTableV2 MutableHashTable MutableHashTableV2")(lambda _: Tensor(()))
 _rule("VariableV2 VarHandleOp")(lambda op: Tensor(_known(op.attr("shape").shape)))
 _rule("Variable")(lambda op: Tensor(_known(op.attr("shape").shape) or None))  # [] stands for any shape
@@ -305,12 +308,6 @@ _rule("Placeholder")(lambda _: Tensor(None))  # not fed: it fails, or its owner 
 
 def _channels(op: Op) -> int:
     return {b"NHWC": -1, b"NDHWC": -1, b"NCHW": 1, b"NCDHW": 1}[op.attr("data_format").s]
-
-
-def _measured(op: Op, place: int = 0) -> Tensor:
-    if op.type != "VariableShape" and op.attr("T").type in _HANDLES:
-        raise Stop("measures a variable or a list, not what it holds")
-    return op.tensor(place, True)
 
 
 def _shape(tensor: Tensor) -> Tensor:
@@ -420,7 +417,7 @@ def _reshape(op: Op) -> Tensor:
         sizes[sizes.index(-1)] = _over(total, _product(size for size in sizes if size != -1))
     result = _made(sizes)
     if tensor.dims is None and result.is_free:
-        return result
+        return _made(map(_counted, sizes))
     before = _product(tensor.shape[: tensor.axis])
     if total % _ODD == 0 or _product(sizes) != total or _product(sizes[: result.axis]) != before:
         raise Stop("may put entries of several rows into one")
@@ -437,8 +434,8 @@ def _concat(op: Op) -> Tensor:
 def _split(op: Op) -> Sequence[Value]:
     data, axes = (1, op.ints(0)) if op.type == "Split" else (0, op.ints(2))
     tensor = op.tensor(data)
-    sizes = [_over(tensor.shape[axes[0]], op.outputs)] * op.outputs if data else op.sizes(1)
-    return [tensor.along(axes, [fresh() if size == -1 else size]) for size in sizes]
+    sizes = [_over(tensor.shape[axes[0]], op.outputs)] * op.outputs if data else map(_counted, op.sizes(1))
+    return [tensor.along(axes, [size]) for size in sizes]
 
 
 @_rule("StridedSlice")
@@ -618,6 +615,8 @@ def applied(op: Op) -> Sequence[Value]:
     """What an op makes of inputs that are known. Raises `Stop`, or another error for what is out of the ordinary."""
     if op.type not in RULES:
         raise Stop("has no rule")
+    if op.type != "Identity" and any(attr.type in _HANDLES or attr.placeholder for attr in op.node.attr.values()):
+        raise Stop("takes variables or lists as such, or has attributes that each call of its function sets")
     found = _folded(op) or RULES[op.type](op)
     results = [found] if isinstance(found, Value) else found
     takes_rows = any(isinstance(each, Tensor) and each.axis is not None for each in op.inputs)

@@ -85,7 +85,7 @@ class _Proof:
         self._graph_def = graph_def
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._bodies = (graph_def.node, *(function.node_def for function in graph_def.library.function))
-        self._asserts = any(node.op == "Assert" for nodes in self._bodies for node in nodes)
+        self._asserts = any(node.op in ("Assert", "CheckNumerics") for nodes in self._bodies for node in nodes)
         self._steps = self._depth = 0
         self.stopped = ""
         """What stops the proof of every output."""
@@ -206,6 +206,7 @@ _CONTROL: dict[str, Callable[[_Proof, Op], list[Value]]] = {
     **dict.fromkeys(("While", "StatelessWhile"), _Proof._loop),
     **dict.fromkeys(("If", "StatelessIf"), _Proof._branches),
     "Assert": _Proof._assert,
+    "CheckNumerics": lambda _, op: [op.tensor(0)],  # an assertion, too
     "IdentityN": lambda _, op: [*op.inputs],
 }
 _IDLE = frozenset({"Const", "Identity", "NoOp"})
