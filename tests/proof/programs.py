@@ -3,18 +3,32 @@
 An op that fails anywhere is left out, as is one whose result is large. So a program is what runs for each job.
 """
 
+import inspect
 import random
 
 import numpy as np
 
 from proof.making import tf
+from workers.tf.row_rules import RULES, op_def
 
 raw = tf.raw_ops
 FLOAT = tf.float64
 MOST = 4000
-UNARY = [tf.abs, tf.nn.relu, tf.square, tf.sign, tf.floor, tf.zeros_like, tf.nn.leaky_relu, tf.identity]
 BINARY = ["AddV2", "Sub", "Mul", "Maximum", "DivNoNan", "SquaredDifference", "Equal", "Less", "GreaterEqual"]
 REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod"]
+PLAIN = sorted(op for op in RULES if RULES[op] is RULES["Abs"])
+"""The element-wise ones."""
+KINDS = {
+    tf.float64: lambda x: x,
+    tf.complex128: lambda x: tf.complex(x, x),
+    tf.int32: lambda x: whole(x),
+    tf.bool: lambda x: x > 0.0,
+    tf.string: lambda x: raw.AsString(input=whole(x)),
+    tf.float32: lambda x: tf.cast(x, tf.float32),
+}
+USUAL = {"boundaries": [-1.0, 1.0], "DstT": FLOAT, "clip_value_min": -1.0, "clip_value_max": 1.0}
+USUAL |= {"min": -2.0, "max": 2.0, "pattern": "1", "rewrite": "2", "num_buckets": 5, "key": [1, 2], "pos": 0, "len": 1}
+USUAL |= {"input_encoding": "UTF-8", "output_encoding": "UTF-16-BE"}
 
 
 def axis(r, x, beyond=0):
@@ -136,10 +150,34 @@ def coarse(x):
     return tf.round(x * 1024.0) / 1024.0
 
 
-def hashed(x):
-    """Of whole numbers: a hash shows the last bit, which may change with the size of a batch."""
-    whole = tf.cast(tf.clip_by_value(tf.round(x), -99.0, 99.0), tf.int32)
-    return raw.StringToHashBucketFast(input=raw.AsString(input=whole), num_buckets=5)
+def whole(x):
+    return tf.cast(tf.clip_by_value(tf.round(x), -99.0, 99.0), tf.int32)
+
+
+def number(x):
+    if x.dtype == tf.string:
+        x = raw.StringToHashBucketFast(input=x, num_buckets=97)
+    return tf.cast(tf.math.real(x) + tf.math.imag(x) if x.dtype.is_complex else x, FLOAT)
+
+
+def plain(r, x, y, op=""):
+    """One of them. Where no argument is usual, it gets rows or a constant, all of one type."""
+    op = op or r.choice(PLAIN)
+    first = op_def(op).input_arg[0]
+    attr = next((each for each in op_def(op).attr if each.name == first.type_attr), None)
+    types = [first.type] if attr is None else attr.allowed_values.list.type
+    kinds = [kind for kind in KINDS if kind.as_datatype_enum in types or not types]
+    kind = kinds[0] if tf.float64 in kinds and r.random() < 0.5 else r.choice(kinds)
+    arguments = {}
+    for name, parameter in inspect.signature(getattr(raw, op)).parameters.items():
+        if parameter.default is parameter.empty or name == "Tout":
+            value = KINDS[tf.bool if name == "condition" else kind](r.choice([x, x, y, constant(r, *some(r))]))
+            value = [value, value] if first.number_attr and not arguments else value
+            arguments[name] = {**USUAL, "Tout": tf.complex128 if op == "Complex" else FLOAT}.get(name, value)
+            if op.endswith("PerChannel"):  # where its ranges are no vectors, it ends the process
+                arguments[name] = value[..., None] if name == "inputs" else [arguments[name]]
+    found = number(getattr(raw, op)(**arguments))
+    return coarse(tf.clip_by_value(tf.where(tf.math.is_finite(found), found, 7.0), -1e6, 1e6))
 
 
 def named(r, names):
@@ -147,8 +185,6 @@ def named(r, names):
 
 
 OPS = [
-    lambda r, x, y: r.choice(UNARY)(x),
-    lambda r, x, y: coarse(r.choice([tf.sigmoid, tf.nn.elu])(x)),
     lambda r, x, y: named(r, BINARY)(x=x, y=y),
     lambda r, x, y: named(r, BINARY)(x=x, y=constant(r, *some(r))),
     lambda r, x, y: tf.where(x > 0.0, x, y) if r.random() < 0.5 else raw.Select(condition=y > 0.0, x=x, y=-x),
@@ -188,7 +224,7 @@ OPS = [
     lambda r, x, y: einsum(r, x, y),
     lambda r, x, y: of_images(r, x),
     lambda r, x, y: of_images(r, x),
-    lambda r, x, y: hashed(x),
+    *[plain] * 6,
     lambda r, x, y: tf.cond(tf.reduce_sum(x) > 0.0 if r.random() < 0.5 else size(r, x) > 1, lambda: x * 2.0, lambda: x),
     lambda r, x, y: looped(r, x, y),
     lambda r, x, y: listed(r, x),
@@ -211,14 +247,14 @@ class Program:
     def pick(self):
         return self.random.choice(self.values[-4:] if self.random.random() < 0.6 else self.values)
 
-    def step(self):
-        function, x, y, seed = self.random.choice(OPS), self.pick(), self.pick(), self.random.random()
+    def step(self, functions=OPS):
+        function, x, y, seed = self.random.choice(functions), self.pick(), self.pick(), self.random.random()
 
         def outputs(run):
             """Each run draws the same numbers."""
             found = function(random.Random(seed), x[run], y[run])
             found = [*found][:2] if isinstance(found, list | tuple) else [found]
-            return [each if each.dtype == FLOAT else tf.cast(each, FLOAT) for each in found]
+            return [number(each) for each in found]
 
         try:
             results = [outputs(run) for run in range(len(x) - 1)]
