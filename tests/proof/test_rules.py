@@ -1,3 +1,5 @@
+from importlib import resources
+
 import pytest
 
 from proof import zoo
@@ -7,9 +9,20 @@ from proof.making import verdicts, why_not
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize("name", [*zoo.ARCHITECTURES, *zoo.FUNCTIONS])
+PAGE = resources.files("pool").joinpath("docs/batching.md").read_text()
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in zoo.LARGE]
+
+
+@pytest.mark.parametrize("name", [*sorted(zoo.ARCHITECTURES.keys() - zoo.LARGE), *zoo.FUNCTIONS, *LONG])
 def test_independent_models_are_proven(name):
     assert not any(verdicts(zoo.concrete(name)))
+    assert f"{name}," in PAGE or name not in {*zoo.APPLICATIONS, *zoo.LARGE}
+
+
+@pytest.mark.parametrize("op", zoo.STOPPED)
+def test_the_page_names_what_stops_a_proof(op):
+    assert why_not(*zoo.STOPPED[op]).startswith(f"{op} ")
+    assert f"`{op}`" in PAGE
 
 
 @pytest.mark.parametrize("name", DEPENDENT)

@@ -47,20 +47,21 @@ def vision_transformer():
     return keras.Model(image, L.Dense(5, "softmax")(L.Flatten()(x)))
 
 
-def squeeze_excite():
-    image = L.Input((8, 8, 4))
-    scale = L.Dense(4, "sigmoid")(L.Dense(2, "relu")(L.GlobalAveragePooling2D(keepdims=True)(image)))
-    return keras.Model(image, L.Conv2D(2, 3)(image * scale))
+def application(name, size):
+    return lambda: getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=5)
 
 
+APPLICATIONS = {"MobileNetV2": 64, "ResNet50": 64, "EfficientNetB0": 64, "DenseNet121": 64}
+LARGE = {"MobileNetV3Small": 64, "EfficientNetV2B0": 32, "ConvNeXtTiny": 32, "NASNetMobile": 32, "VGG16": 32}
+LARGE |= {"InceptionV3": 75, "Xception": 71}
 ARCHITECTURES = {
+    **{name: application(name, size) for name, size in {**APPLICATIONS, **LARGE}.items()},
     "MLP": model(shape(8), L.Dense(16, "relu"), L.BatchNormalization(), L.Dropout(0.5), L.Dense(3, "softmax")),
     "CNN": model(shape(28, 28, 1), L.Conv2D(4, 3), L.MaxPool2D(), L.Flatten(), L.Dense(10)),
     "transformer encoder with mask": encoder,
     "decoder of fixed length": lambda: decoder(12),
     "decoder of any length": lambda: decoder(None),
     "vision transformer": vision_transformer,
-    "squeeze and excitation": squeeze_excite,
     "Conv1D": model(shape(20, 4), L.Conv1D(8, 3, padding="causal"), L.GlobalMaxPool1D(), L.Dense(1)),
     "Conv3D": model(shape(6, 6, 6, 1), L.Conv3D(2, 3), L.AveragePooling3D(2), L.Flatten(), L.Dense(1)),
     "U-net": model(
@@ -87,11 +88,7 @@ ARCHITECTURES = {
     "LSTM": model(shape(5, 3), L.LSTM(4), L.Dense(1)),
     "GRU, bidirectional": model(shape(5, 3), L.Bidirectional(L.GRU(4, return_sequences=True)), L.Dense(1)),
     "LSTM over masked tokens": model(shape(None, **INTS), L.Embedding(9, 3, mask_zero=True), L.LSTM(4), L.Dense(1)),
-    "autoencoder": model(shape(8), L.Dense(2, "tanh"), L.Dense(8)),
-    "MobileNetV2": lambda: keras.applications.MobileNetV2((64, 64, 3), weights=None, classes=5),
-    "ResNet50": lambda: keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=5),
-    "EfficientNetB0": lambda: keras.applications.EfficientNetB0(weights=None, input_shape=(64, 64, 3), classes=5),
-    "DenseNet121": lambda: keras.applications.DenseNet121(weights=None, input_shape=(64, 64, 3), classes=5),
+    "ConvLSTM": model(shape(3, 8, 8, 1), L.ConvLSTM2D(2, 3)),
     "GRU, unrolled": model(shape(5, 3), L.GRU(4, unroll=True), L.Dense(1)),
 }
 
@@ -118,6 +115,22 @@ FUNCTIONS = {
     ),
     "flat and back": (lambda x: tf.reshape(tf.reshape(x, [-1, 3]) @ tf.ones([3, 3]), [-1, 4, 3]), spec(4, 3)),
     "constant column": (lambda x: tf.concat([tf.fill([tf.shape(x)[0], 1], 1.0), x], 1), spec(2)),
+}
+
+
+# What stops their proof. All but the last have independent rows.
+STOPPED = {
+    "SpaceToBatchND": (lambda x: tf.nn.convolution(x, tf.ones([3, 3, 2, 1]), dilations=[2, 2]), spec(8, 8, 2)),
+    "DepthToSpace": (lambda x: tf.nn.depth_to_space(x, 2), spec(4, 4, 4)),
+    "Slice": (lambda x: tf.image.central_crop(x, 0.5), spec(8, 8, 3)),
+    "EnsureShape": (lambda x: tf.ensure_shape(x, [None, 4]), spec(4)),
+    "StringSplitV2": (keras.layers.TextVectorization(vocabulary=["a"], output_sequence_length=4), STRING),
+    "CombinedNonMaxSuppression": (
+        lambda x, y: tf.image.combined_non_max_suppression(x[:, :, None], y, 5, 5)[0],
+        spec(9, 4),
+        spec(9, 3, name="y"),
+    ),
+    "MatMul": (lambda user, item: tf.nn.softmax(user @ tf.transpose(item)), spec(4), spec(4, name="y")),
 }
 
 
