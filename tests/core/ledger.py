@@ -222,6 +222,8 @@ class Ledger:
             is_bound = others == {seat.slot} or first.slot == seat.slot
             assert first.died_in != seat.slot or is_bound, "a suspect runs where it died"
             self.counts["suspects"] += 1
+        for each in self.fresh(first.model):
+            each.is_hopeless = each.is_hopeless or self._may_give_way(each, now)
         self._check_pins(seat, records, now)
         self._check_size(records, model, runs)
         if model.is_stateful:
@@ -403,7 +405,8 @@ class Ledger:
         model = self.models[name]
         waiting = [each for each in self.live.values() if each.model == name and each.seat is None]
         for each in waiting:
-            each.is_hopeless = each.is_hopeless or each.deadline < now + self.runs[name, each.key].shortest_s(now)
+            is_late = each.deadline < now + self.runs[name, each.key].shortest_s(now)
+            each.is_hopeless = each.is_hopeless or is_late or self._may_give_way(each, now)
         if self.has_changed(name, now):
             return []  # what waits for company may do so by the policy before
         runnable = []
@@ -420,6 +423,14 @@ class Ledger:
             ):
                 runnable.append(each)
         return runnable
+
+    def _may_give_way(self, record: Record, now: float) -> bool:
+        """More than a batch waits in its line, and it has no ample time."""
+        in_line = [each for each in self.fresh(record.model) if each.key == record.key]
+        is_crowded = record in in_line and len(in_line) > self.models[record.model].max_batch
+        runs = self.runs[record.model, record.key]
+        slowest_s = max([seconds for _, seconds in runs.seconds], default=0.0)
+        return is_crowded and record.deadline < now + max(slowest_s, 1.5 * runs.usual_s())
 
     def _may_run(self, record: Record, seat: Seat) -> bool:
         if record.is_suspect and record.slot >= 0:

@@ -75,7 +75,7 @@ MUTANTS = (
     # --- how a job ends ---
     Mutant("it ends at its deadline while it runs", "scheduler", "if job.state is not ENDED:", "if job.state is QUEUED:"),
     Mutant("somebody looks at each deadline", "scheduler", "min(deadlines[0][0] if", "min(deadlines[0][0] + 1 if"),
-    Mutant("what cannot be in time is left", "jobs", "or job.deadline >= now + min(recent)", "or True"),
+    Mutant("what cannot be in time is left", "jobs", "needed_s = min(recent) if", "needed_s = 0.0 if"),
     Mutant("old runs leave nobody", "jobs", "FORGOTTEN_S = 10.0", "FORGOTTEN_S = 1e9"),
     Mutant("a cancelled job never starts", "jobs", "            del self.suspects[job]\n", "            pass\n"),
     Mutant("a region is free after the run only", "scheduler", "            if not is_running:\n", "            if True:\n"),
