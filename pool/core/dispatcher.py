@@ -1,8 +1,8 @@
 """Which worker runs what next.
 
-Workers that serve the same models form a group. A model that has work is in the turns of each of its groups, and a
-worker that has an idle lane is among those of its group that are empty or partly busy; so a dispatch looks only at
-groups where both are there. Models take turns by the seconds of lanes that they have used, over their weight.
+Workers that serve the same models form a group, and those with idle lanes are its empty or partly busy ones. A model
+that has work enters the turns of its groups until one has an idle lane, and of the next ones if work is left over. A
+dispatch looks only at groups where both are there. Models take turns by the seconds of lanes used, over their weight.
 
 A suspect needs a worker that runs nothing else. If there is none, one is reserved: it takes nothing new until it is
 empty, so that a suspect never waits for ever in a busy pool. Pinned jobs stand beside all that: a worker with an idle
@@ -36,8 +36,9 @@ class Dispatcher:
         self._timers: list[tuple[float, int, Model, Line]] = []  # a heap: lines that wait for company
         self._groups: dict[frozenset[Model], Group] = {}
         self._due: dict[Group, None] = {}  # to be looked at
+        self._wanted: dict[Model, None] = {}  # they may enter the turns of further groups
         self._called: list[Worker] = []  # reserved ones that run nothing any more, and those with pinned jobs
-        self.pins: dict[tuple[int, Model], dict[Job, None]] = {}  # what only the workers of one slot may run
+        self.pins: dict[int, dict[Job, None]] = {}  # what only the workers of one slot may run
         self._batches = self._ticks = 0
 
     def worker_comes(self, slot: int, models: Sequence[str]) -> Worker:
@@ -50,6 +51,7 @@ class Dispatcher:
             group = self._groups[frozenset(served)] = Group(dict.fromkeys(served, 0.0))
             for model in served:
                 model.groups.append(group)
+                model.resting.append(group)
                 self._want(model)
         worker = Worker(slot, group, {model: number for number, model in enumerate(served)})
         group.workers[worker] = self.workers[worker] = None
@@ -94,16 +96,20 @@ class Dispatcher:
             if line.live and not line.is_listed:
                 model.place(line, now)
                 self._want(model)
-        while self._called or self._due:
+        while self._called or self._due or self._wanted:
             if self._called:
                 worker = self._called.pop()
                 batch = self._run_suspect(worker, now) if worker.reserved else self._run_pinned(worker, now)
-            else:
+            elif self._due:
                 group = next(iter(self._due))
                 del self._due[group]
                 batch = self._lease(group, now)
                 if (batch is not None or self._called) and group.turns:
                     self._due[group] = None  # behind the others, so that work spreads
+            else:
+                model, batch = self._wanted.popitem()
+                if model.heads or model.again:
+                    self._want(model)
             if batch is not None:
                 yield batch
 
@@ -123,18 +129,25 @@ class Dispatcher:
 
     def _want(self, model: Model) -> None:
         """The model may have something to run."""
-        for group in model.groups:
-            if model not in group.wanting:
-                group.wanting[model] = None
-                used = group.used
-                if used[model] < group.clock:  # it was idle, and does not make up for that
-                    used[model] = group.clock
-                self._ticks += 1
-                heappush(group.turns, (used[model], self._ticks, model))
+        is_choosy = model.policy.is_stateful or model.had_suspects  # the first idle lane need not be the right one
+        model.had_suspects = bool(model.suspects)
+        while model.resting:
+            group = model.resting.popleft()
+            used = group.used
+            if used[model] < group.clock:  # it was idle, and does not make up for that
+                used[model] = group.clock
+            self._ticks += 1
+            heappush(group.turns, (used[model], self._ticks, model))
+            if group.empty or group.partly:
+                self._due[group] = None
+                if not is_choosy:
+                    self._wanted[model] = None
+                    break
+        for group in model.groups if is_choosy else ():
             if group.empty or group.partly:
                 self._due[group] = None
             if self.pins:
-                self._called += [each for each in group.workers if (each.slot, model) in self.pins]
+                self._called += [each for each in group.workers if each.slot in self.pins]
 
     def _offer(self, worker: Worker) -> None:
         """What the worker can take may have changed."""
@@ -151,7 +164,7 @@ class Dispatcher:
                 self._want(model)
             if group.turns:
                 self._due[group] = None
-            if self.pins and any((worker.slot, model) in self.pins for model in worker.numbers):
+            if worker.slot in self.pins:
                 self._called.append(worker)
         elif not worker.running:
             self._called.append(worker)
@@ -168,7 +181,7 @@ class Dispatcher:
             home = model.home
             is_elsewhere = home is not None and home not in group.empty and home not in group.partly
             if model.policy.is_stateful and (model.running or is_elsewhere):
-                del group.wanting[model]
+                model.resting.append(group)
                 continue
             if model.suspects:
                 self._reserve(model, group)
@@ -177,7 +190,7 @@ class Dispatcher:
             if model.heads or model.again or model.suspects:
                 passed.append(model)
             else:
-                del group.wanting[model]
+                model.resting.append(group)
         for model in passed:
             self._ticks += 1
             heappush(turns, (used[model], self._ticks, model))
@@ -266,10 +279,10 @@ class Dispatcher:
         return None
 
     def _unpin(self, job: Job) -> None:
-        key = job.call.slot, job.call.model
-        del self.pins[key][job]
-        if not self.pins[key]:
-            del self.pins[key]
+        slot = job.call.slot
+        del self.pins[slot][job]
+        if not self.pins[slot]:
+            del self.pins[slot]
 
     def _run_pinned(self, worker: Worker, now: float) -> Batch | None:
         group = worker.group
@@ -284,10 +297,9 @@ class Dispatcher:
 
     def _first_pinned(self, worker: Worker) -> Job | None:
         """By arrival, of those that it may run now: of a stateful model, in its home alone, and one at a time."""
-        first = None
-        for model in worker.numbers:
+        for job in self.pins.get(worker.slot, ()):
+            model = job.call.model
             is_free = not model.policy.is_stateful or (not model.running and model.home in (None, worker))
-            job = next(iter(self.pins.get((worker.slot, model), ())), None)
-            if job is not None and is_free and (first is None or job.order < first.order):
-                first = job
-        return first
+            if model in worker.numbers and is_free:
+                return job
+        return None

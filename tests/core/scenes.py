@@ -191,7 +191,33 @@ def pinned_jobs_take_no_turns_of_others(core: Any) -> None:
     assert "late" in ran[:3], f"it waits while another model makes up for what the pinned jobs took: {ran}"
 
 
+def what_one_group_leaves_over_goes_to_the_next(core: Any) -> None:
+    scene = Scene(core, workers=0)
+    for slot, name in enumerate(("first", "second")):
+        scene.scheduler.add_model(name, core.ModelPolicy())
+        scene.scheduler.lane_comes(scene.scheduler.worker_comes(slot, ["m", name]), b"%d" % slot)
+    assert scene.batches() == [], "all are idle"
+    call = scene.scheduler.call("first", "key", 1, False)
+    scene.scheduler.submit(core.Job(scene.account, b"", 50, call, b"body", 4, 0.0, 50.0))
+    scene.submit()
+    assert len(scene.batches()) == 2, "the first slot runs its own model's job, and the other one is idle"
+
+
+def a_pinned_suspect_runs_again_in_its_slot(core: Any) -> None:
+    scene = Scene(core, workers=2)
+    pinned = scene.scheduler.call("m", "key", 1, False, slot=0)
+    scene.scheduler.submit(core.Job(scene.account, b"", 50, pinned, b"body", 4, 0.0, 50.0))
+    (batch,) = scene.batches()
+    scene.scheduler.worker_died(batch.worker, "SIGKILL", 0.0)
+    assert scene.batches() == []
+    scene.come(0)
+    (again,) = scene.batches()
+    assert again.worker.slot == 0
+
+
 SCENES = (
+    what_one_group_leaves_over_goes_to_the_next,
+    a_pinned_suspect_runs_again_in_its_slot,
     pinned_jobs_hold_up_no_suspect,
     pinned_jobs_take_no_turns_of_others,
     the_pool_is_full_at_its_bound,

@@ -401,7 +401,8 @@ class Walk:
         ledger.homes.pop(name, None)
         model = self.scheduler.models[name]
         self.scheduler.remove_model(name, "it is served no more")
-        assert not any((model.suspects, model.running, name in [each.name for _, each in self.scheduler.pins]))
+        assert not any((model.suspects, model.running))
+        assert model not in [job.call.model for pinned in self.scheduler.pins.values() for job in pinned]
         for each in [each for each in self.calls if each[0] == name]:
             self.former.append((each, self.calls.pop(each)))
             ledger.runs.pop((name, each[1]), None)
