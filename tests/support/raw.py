@@ -60,17 +60,22 @@ def shared_job(number: int, model: str, part: tuple[int, int, int, int, int], x:
     return HEAD.pack(Kind.JOB, SHARED, 0, 0, len(spec), 0, number, 10.0, 0.0) + spec + PART.pack(*part)
 
 
+def flood(link: socket.socket, data: bytes) -> "subprocess.Popen[bytes]":
+    """A process that sends this without end."""
+    command = [sys.executable, "-c", FLOOD, str(link.fileno()), data.hex()]
+    return subprocess.Popen(command, pass_fds=[link.fileno()], stderr=subprocess.DEVNULL)
+
+
 @contextmanager
 def flooded(link: socket.socket, data: bytes) -> Iterator[None]:
     """Two processes send this without end."""
-    command = [sys.executable, "-c", FLOOD, str(link.fileno()), data.hex()]
-    floods = [subprocess.Popen(command, pass_fds=[link.fileno()], stderr=subprocess.DEVNULL) for _ in range(2)]
+    floods = [flood(link, data) for _ in range(2)]
     try:
         yield
     finally:
-        for flood in floods:
-            flood.kill()
-            flood.wait()
+        for each in floods:
+            each.kill()
+            each.wait()
 
 
 class RawSocket:
