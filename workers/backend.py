@@ -105,7 +105,5 @@ class Model(Protocol):
         ...
 
 
-class Backend(Protocol):
-    def load(self, settings: Mapping[str, Any]) -> Model:
-        """`settings`: the `[[model]]` section as `pool.config` dumps it. Raises `CannotLoad`, `LoadFailed`, `Unfit`."""
-        ...
+Load = Callable[[Mapping[str, Any]], Model]
+"""Of the `[[model]]` section as `pool.config` dumps it. Raises `CannotLoad`, `LoadFailed`, `Unfit`."""

@@ -26,7 +26,7 @@ from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 from workers.arenas import Arenas
-from workers.backend import Backend, CannotLoad, LoadFailed, Model, RunFailed, Unfit
+from workers.backend import CannotLoad, Load, LoadFailed, Model, RunFailed, Unfit
 from workers.calls import Calls, Loaded
 from workers.handlers import Handled
 from workers.lane import Lane
@@ -73,7 +73,7 @@ class Worker:
         if device["kind"] == "gpu":
             wait_until_free(device, welcome["former"], self._tell)
             self._tell(phase="import")
-        self._loaded = self._load(welcome, settings)
+        self._load(welcome, settings)
         calls = Calls(self._loaded)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._tell(ready=True)
@@ -96,31 +96,29 @@ class Worker:
         self._tell(ending=text[:2000])
         os._exit(status)
 
-    def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> list[Loaded]:
-        backend: Backend | None = None
-        loaded: list[Loaded] = []
+    def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> None:
+        load: Load | None = None
         status = Exit.MODEL_CANNOT_LOAD
         for each in settings:
             name = each["name"]
             try:
-                backend = backend or backend_of(each["path"], welcome)
+                load = load or load_of(each["path"], welcome)
                 self._tell(phase="load", model=name)
                 check_files(each)
-                model: Model = backend.load(each)
+                model: Model = load(each)
                 if each["handler"]:
                     model = Handled(model, each)
                 check_files(each)  # while they were read, too
                 self._tell(phase="warm-up", model=name)
                 model.warm_up()
                 self._offer(model, each)
-                loaded.append(Loaded(model, each))
+                self._loaded.append(Loaded(model, each))
             except (CannotLoad, LoadFailed, BadMessage) as error:
                 if isinstance(error, LoadFailed):
                     status = Exit.LOAD_FAILED
                 self._tell(failed=[name, str(error)])
-        if not loaded:
+        if not self._loaded:
             raise Unfit(status, "none of its models can be loaded")
-        return loaded
 
     def _offer(self, model: Model, settings: Mapping[str, Any]) -> None:
         """Tells of a loaded model. Its signatures say from now on whether their jobs are joined."""
@@ -187,15 +185,15 @@ class Worker:
         self._tell(traced=number, **answer)
 
 
-def backend_of(path: str, welcome: Mapping[str, Any]) -> Backend:
+def load_of(path: str, welcome: Mapping[str, Any]) -> Load:
     """Imports the library that runs such models."""
     if path.startswith("stub:"):
-        from workers.stub import Backend as Stub
+        from workers.stub import load
 
-        return Stub()
-    from workers.tf import Backend as TensorFlow
+        return load
+    from workers.tf.backend import Backend
 
-    return TensorFlow({key: welcome[key] for key in ("tensorflow", "device", "state")})
+    return Backend(welcome).load
 
 
 def check_files(settings: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.tf import Backend
+from workers.tf.backend import Backend
 from workers.tf.library import tf
 
 v1 = tf.compat.v1

@@ -18,7 +18,7 @@ from support.raw import job, memory, shared_job
 from workers.arenas import Arenas
 from workers.calls import Calls, Loaded
 from workers.lane import Lane
-from workers.stub import Backend
+from workers.stub import load
 
 ARENA = 5
 Arrays = dict[str, Any]
@@ -148,7 +148,7 @@ def test_the_pool_decides_which_model_runs_and_a_version_that_is_asked_for_has_t
 
 
 def test_a_lone_job_takes_few_calls() -> None:
-    lane = Bench(Backend().load({"name": "double", "path": "stub:double"})).lane
+    lane = Bench(load({"name": "double", "path": "stub:double"})).lane
     frame = BATCH.pack(Kind.RUN, 0, 0, 1, 1) + job(1, "double", **row())
 
     def run() -> None:  # as `Lane.serve` does it between receiving and sending

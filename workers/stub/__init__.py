@@ -49,24 +49,23 @@ _FIRST = dict(FAULTS.values())
 __doc__ += "".join(f"\n    {value:g}: {name}" for name, (value, _) in FAULTS.items())
 
 
-class Backend:
-    def load(self, settings: Mapping[str, Any]) -> "Model":
-        text = str(settings["path"]).removeprefix("stub:")
-        if text.startswith("/"):
-            with open(os.path.join(text, "model.stub")) as file:
-                text = file.read().strip()
-        kind, _, query = text.partition("?")
-        options = dict(parse_qsl(query))
-        match options.get("load", ""):
-            case "fail":
-                raise CannotLoad(f"model {settings['name']}: it is told to fail")
-            case "later":
-                raise LoadFailed(f"model {settings['name']}: no memory now")
-            case fault if fault in FAULTS:
-                FAULTS[fault][1]()
-        if kind not in _KINDS:
-            raise CannotLoad(f"model {settings['name']}: no stub {kind!r}")
-        return Model(kind, options)
+def load(settings: Mapping[str, Any]) -> "Model":
+    text = str(settings["path"]).removeprefix("stub:")
+    if text.startswith("/"):
+        with open(os.path.join(text, "model.stub")) as file:
+            text = file.read().strip()
+    kind, _, query = text.partition("?")
+    options = dict(parse_qsl(query))
+    match options.get("load", ""):
+        case "fail":
+            raise CannotLoad(f"model {settings['name']}: it is told to fail")
+        case "later":
+            raise LoadFailed(f"model {settings['name']}: no memory now")
+        case fault if fault in FAULTS:
+            FAULTS[fault][1]()
+    if kind not in _KINDS:
+        raise CannotLoad(f"model {settings['name']}: no stub {kind!r}")
+    return Model(kind, options)
 
 
 class Model:

@@ -5,7 +5,3 @@ Settings and feeds come in; arrays, or errors in the words of `workers.backend`,
 `backend` loads a model of any format; `model` prepares and runs it. `rows` proves by `row_rules` that rows are
 independent. `devices` puts nodes on devices. `graph` judges what a run may do, `errors` what TensorFlow raises.
 """
-
-from workers.tf.backend import Backend
-
-__all__ = ["Backend"]

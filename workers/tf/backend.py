@@ -15,7 +15,7 @@ from workers.tf.model import Model
 
 
 class Backend:
-    """A `workers.backend.Backend`: a Graph and a Session for each model."""
+    """Its `load` is a `workers.backend.Load`: a Graph and a Session for each model."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """`settings`: "tensorflow", that section; "device", with its kind and count; "state", a folder.
