@@ -13,6 +13,9 @@ from workers.backend import Model, Run, RunFailed
 
 MOST_CALLS = 2048
 
+Loaded = tuple[Model, Mapping[str, Any]]
+"""And its settings, as the pool told them."""
+
 
 @dataclass(slots=True, eq=False)
 class Joint:
@@ -35,12 +38,6 @@ class Call(NamedTuple):
     joint: Joint
     version: str
     """Of the model."""
-
-
-class Loaded(NamedTuple):
-    model: Model
-    settings: Mapping[str, Any]
-    """As the pool told them."""
 
 
 class Calls:

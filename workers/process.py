@@ -88,13 +88,11 @@ class Worker:
         """A thread's work. Whatever it raises ends the process."""
         try:
             act()
-            return
-        except Unfit as unfit:
-            status, text = unfit.status, str(unfit)
         except BaseException as error:
-            status, text = Exit.CRASHED, f"{threading.current_thread().name}: {type(error).__name__}: {error}"
-        self._tell(ending=text[:2000])
-        os._exit(status)
+            crash = Unfit(Exit.CRASHED, f"{threading.current_thread().name}: {type(error).__name__}: {error}")
+            unfit = error if isinstance(error, Unfit) else crash
+            self._tell(ending=str(unfit)[:2000])
+            os._exit(unfit.status)
 
     def _load(self, welcome: Mapping[str, Any], settings: list[dict[str, Any]]) -> None:
         load: Load | None = None
@@ -112,7 +110,7 @@ class Worker:
                 self._tell(phase="warm-up", model=name)
                 model.warm_up()
                 self._offer(model, each)
-                self._loaded.append(Loaded(model, each))
+                self._loaded.append((model, each))
             except (CannotLoad, LoadFailed, BadMessage) as error:
                 if isinstance(error, LoadFailed):
                     status = Exit.LOAD_FAILED

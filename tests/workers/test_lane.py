@@ -16,7 +16,7 @@ from support.counting import counted
 from support.pools import row
 from support.raw import job, memory, shared_job
 from workers.arenas import Arenas
-from workers.calls import Calls, Loaded
+from workers.calls import Calls
 from workers.lane import Lane
 from workers.stub import load
 
@@ -55,7 +55,7 @@ class Bench:
         """Of versions 3, 4, …"""
         settings = [{"allowed_batch_sizes": (), "version": f"{number}+1a2b"} for number, _ in enumerate(models, 3)]
         self.arenas = Arenas()
-        self.lane = Lane(Calls([*map(Loaded, models, settings)]), self.arenas, 0, "cpu:0")
+        self.lane = Lane(Calls([*zip(models, settings, strict=True)]), self.arenas, 0, "cpu:0")
 
     def lend(self, size: int) -> int:
         descriptor = memory(size)
