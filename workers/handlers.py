@@ -114,8 +114,7 @@ class Handled:
 def instance(settings: Mapping[str, Any]) -> Any:
     """Raises `CannotLoad`, or whatever the user's code raises."""
     module_name, _, class_name = settings["handler"].partition(":")
-    folder = settings["handler_path"] or ""
-    if folder and folder not in sys.path:
+    if (folder := settings["handler_path"]) and folder not in sys.path:
         sys.path.append(folder)  # at the end: what lies there stands in for nothing that is installed
     module = importlib.import_module(module_name)
     if not isinstance(kind := getattr(module, class_name, None), type):
