@@ -83,8 +83,7 @@ class Model:
 
         def run(arrays: Arrays) -> Arrays:
             values = [arrays[name] for name in names]
-            if constants:
-                values += constants
+            values += constants
             fed = [value.copy() for value in values] if keeps else values
             try:
                 fetched = call(feeds, fetches, own_threads)(*fed)
