@@ -89,7 +89,8 @@ def _ends(
         needed = reachable.nodes(tensor.name for tensor in outputs.values())
         inputs = {name: tensor for name, tensor in inputs.items() if tensor.op.name in needed}
     if guessed:
-        took = f"guessed {' and '.join(guessed)} of the graph: takes {_listed(inputs)}, gives {_listed(outputs)}"
+        takes, gives = (", ".join(map(repr, side)) or "nothing" for side in (inputs, outputs))
+        took = f"guessed {' and '.join(guessed)} of the graph: takes {takes}, gives {gives}"
         notes.append(f"{took}; `inputs` and `outputs` in [[model]] say otherwise")
     return inputs, outputs
 
@@ -121,7 +122,3 @@ def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:
     """Those that can be sent. A node's name; with the number of its output, unless that is the first."""
     sendable = [tensor for tensor in tensors if tensor.dtype.base_dtype.name in DTYPES]
     return {str(each.name).removesuffix(":0"): each for each in sorted(sendable, key=lambda each: str(each.name))}
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(map(repr, names)) or "nothing"

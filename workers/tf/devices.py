@@ -15,7 +15,7 @@ TensorFlow may do otherwise than a graph says, so `trace` tells of a run what ra
 
 import difflib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from math import prod
@@ -209,11 +209,10 @@ class Colocation:
         return node
 
     def _join_node(self, scope: str, node: Any) -> None:
-        if "_class" in node.attr:
-            for beside in node.attr["_class"].list.s:
-                if beside.startswith(_BESIDE):
-                    self._join((scope, node.name), (scope, beside.removeprefix(_BESIDE).decode(errors="replace")))
-        if "shared_name" in node.attr and (shared := node.attr["shared_name"].s):  # another handle of one resource
+        for beside in node.attr.get("_class", _UNSET).list.s:
+            if beside.startswith(_BESIDE):
+                self._join((scope, node.name), (scope, beside.removeprefix(_BESIDE).decode(errors="replace")))
+        if shared := node.attr.get("shared_name", _UNSET).s:  # another handle of one resource
             self._join((scope, node.name), (node.op, f"shared {node.attr['container'].s!r} {shared!r}"))
         called = called_by(node, self.functions)
         definition = self.functions[node.op].signature if node.op in self.functions else op_def(node.op)
@@ -263,11 +262,10 @@ def trace(session: Any, graph_def: Any, feeds: Mapping[str, Array], fetches: Seq
     names = {node.name for _, nodes in scopes(graph_def) for node in nodes if not called_by(node, functions)}
     traced = []
     for device in metadata.step_stats.dev_stats:
-        seconds: dict[str, float] = {}
+        seconds: dict[str, float] = defaultdict(float)
         for node in device.node_stats if short(device.device) else ():
             if name := _name(node.node_name, names):
-                took = (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e9
-                seconds[name] = seconds.get(name, 0.0) + took
+                seconds[name] += (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e9
         if seconds:
             largest = sorted(seconds, key=lambda name: -seconds[name])
             traced.append(Traced(short(device.device), len(seconds), sum(seconds.values()), largest[:MOST_NAMES]))
