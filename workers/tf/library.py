@@ -57,15 +57,12 @@ def session_config(settings: Mapping[str, Any], gpus: int, xla: bool, mixed_prec
     GPU options belong to the process: the first Session's win, so they are the same for all. So are the sizes of the
     thread pools. Which GPU is used is the environment's business.
     """
-    config = tf.compat.v1.ConfigProto(
-        allow_soft_placement=settings["allow_soft_placement"],
-        log_device_placement=settings["log_device_placement"],
-        intra_op_parallelism_threads=settings["intra_op_parallelism_threads"] or 0,
-        inter_op_parallelism_threads=settings["inter_op_parallelism_threads"] or 0,
-        device_count=settings["device_count"],
-    )
-    config.gpu_options.allow_growth = settings["allow_growth"]
-    config.gpu_options.per_process_gpu_memory_fraction = settings["per_process_gpu_memory_fraction"] or 0.0
+
+    def options(kind: Any) -> Any:  # the section's keys are TensorFlow's own names; what is None has its default
+        return kind(**{name: value for name, value in settings.items() if name in kind.DESCRIPTOR.fields_by_name})
+
+    config = options(tf.compat.v1.ConfigProto)
+    config.gpu_options.CopyFrom(options(tf.compat.v1.GPUOptions))
     if xla:
         config.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
     if mixed_precision:
