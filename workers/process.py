@@ -70,7 +70,7 @@ class Worker:
         settings = [self._hear()["model"] for _ in range(welcome["models"])]
         self._link.socket.settimeout(BEAT_S)
         threading.Thread(target=self.guard, args=(self._listen,), name="link", daemon=True).start()
-        if device["kind"] == "gpu":
+        if device["uuids"]:
             wait_until_free(device, welcome["former"], self._tell)
             self._tell(phase="import")
         self._load(welcome, settings)

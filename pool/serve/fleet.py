@@ -230,7 +230,7 @@ class Fleet:
         self.peers[worker.token] = worker
         self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
-        shown = {"kind": device.kind, "uuids": device.uuids, "label": device.label, "count": len(device.uuids)}
+        shown = {"uuids": device.uuids, "label": device.label}
         welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self.address}
         welcome |= {"slot": slot.number, "device": shown, "lanes": self.config.pool.lanes, "tensorflow": tensorflow}
         welcome["former"] = self._found_before(seat)

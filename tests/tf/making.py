@@ -15,8 +15,7 @@ MODEL |= {"xla": False, "mixed_precision": False, "layer_devices": {}, "clear_de
 
 
 def backend_with(state="/nowhere", **tensorflow):
-    device = {"kind": "cpu", "uuids": [], "count": 1}
-    return Backend({"tensorflow": TENSORFLOW | tensorflow, "device": device, "state": str(state)})
+    return Backend({"tensorflow": TENSORFLOW | tensorflow, "device": {"uuids": []}, "state": str(state)})
 
 
 def save_graph(folder, build, tags=("serve",)):

@@ -33,7 +33,7 @@ def running(models: dict[str, str]) -> Iterator[tuple[Link, subprocess.Popen[byt
     os.close(stacks)
     named = [{"name": name, "path": path} for name, path in models.items()]
     config = Config.model_validate({"model": named}, context={"base": "/", "names": []}).model_dump()
-    device = {"kind": "cpu", "uuids": [], "count": 1, "label": "cpu"}
+    device = {"uuids": [], "label": "cpu"}
     welcome = {"wire": WIRE, "release": RELEASE, "device": device, "models": len(named), "lanes": 0, "slot": 0}
     try:
         link.send({**welcome, "address": "", "token": b"", "tensorflow": config["tensorflow"], "state": "/"})

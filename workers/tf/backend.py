@@ -18,13 +18,12 @@ class Backend:
     """Its `load` is a `workers.backend.Load`: a Graph and a Session for each model."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """`settings`: "tensorflow", that section; "device", with its kind and count; "state", a folder.
+        """`settings`: "tensorflow", that section; "device", with the uuids of its GPUs; "state", a folder.
 
         Raises `CannotLoad` for a library of ops that cannot be loaded. Takes no GPU before the first `load`, which
         raises `Unfit` unless TensorFlow sees exactly the device's.
         """
-        device = settings["device"]
-        self._gpus = device["count"] if device["kind"] == "gpu" else 0
+        self._gpus = len(settings["device"]["uuids"])
         self._tensorflow = settings["tensorflow"]
         self._state: str = settings["state"]
         load_op_libraries(self._tensorflow["op_libraries"])
@@ -38,9 +37,8 @@ class Backend:
         except Exception as error:  # of a foreign file TensorFlow and protobuf raise whatever they meet first
             if passes(error):
                 raise LoadFailed(f"{where} cannot be loaded now: {one_line(error)}") from error
-            hint = ""
-            if "Op type not registered" in str(error):
-                hint = "; give the library that has this op in op_libraries of [tensorflow]"
+            is_unknown_op = "Op type not registered" in str(error)
+            hint = "; give the library that has this op in op_libraries of [tensorflow]" if is_unknown_op else ""
             raise CannotLoad(f"{where} cannot be loaded: {one_line(error)}{hint}") from error
 
     def _load(self, settings: Mapping[str, Any]) -> Model:
