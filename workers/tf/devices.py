@@ -83,7 +83,13 @@ def place(graph_def: Any, settings: Mapping[str, Any], devices: Devices, is_soft
     if rules := settings["layer_devices"]:
         colocation = Colocation(graph_def)
         is_ruled = rules != LEAST_LOADED
-        _move(colocation, _ruled(colocation, rules, devices) if is_ruled else _balanced(colocation, devices.group()))
+        device_of = _ruled(colocation, rules, devices) if is_ruled else _balanced(colocation, devices.group())
+        for key, node in colocation.nodes.items():
+            node.device = device_of.get(key, node.device)
+            if "config_proto" in node.attr:  # a function that is not inlined is optimised as its call says
+                config = tf.compat.v1.ConfigProto.FromString(node.attr["config_proto"].s)
+                keep_from_remapper(config)
+                node.attr["config_proto"].s = config.SerializeToString()
     # Of a function TensorFlow does not look whether its devices are there.
     missing = [] if is_soft else [node for node in nodes if node.device and not devices.has(node.device)]
     if missing:
@@ -104,15 +110,6 @@ def _cleared(nodes: Sequence[Any], which: bool | None, devices: Devices) -> list
     named = [f"{device!r:.100} of {count} ops" for device, count in [*cleared.items()][:_MOST_NAMED]]
     why = "clear_devices is true" if which else f"this worker has {devices}"
     return [f"device strings of its graph are cleared, as {why}: {', '.join(named)}"] if cleared else []
-
-
-def _move(colocation: "Colocation", device_of: Mapping[Node, str]) -> None:
-    for key, node in colocation.nodes.items():
-        node.device = device_of.get(key, node.device)
-        if "config_proto" in node.attr:  # a function that is not inlined is optimised as its call says
-            config = tf.compat.v1.ConfigProto.FromString(node.attr["config_proto"].s)
-            keep_from_remapper(config)
-            node.attr["config_proto"].s = config.SerializeToString()
 
 
 def _balanced(colocation: "Colocation", devices: Sequence[str]) -> dict[Node, str]:
