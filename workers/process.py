@@ -19,8 +19,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
-import zmq
-
 from pool.wire import RELEASE, WIRE, Exit
 from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
@@ -75,11 +73,10 @@ class Worker:
             self._tell(phase="import")
         self._load(welcome, settings)
         calls = Calls(self._loaded)
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._tell(ready=True)
         for number in range(welcome["lanes"]):
             lane = Lane(calls, self._arenas, welcome["slot"], device["label"])
-            serve = partial(lane.serve, context, welcome["address"], welcome["token"])
+            serve = partial(lane.serve, welcome["address"], welcome["token"])
             threading.Thread(target=self.guard, args=(serve,), name=f"lane {number}").start()
         while True:
             signal.pause()  # signals come to this thread, so they interrupt no model
