@@ -80,7 +80,7 @@ def stop(client: "pool.Client") -> None:
 @endpoint_option
 def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
     """Wait until the pool serves all of its models. It need not have started yet."""
-    shown, until = "", time.monotonic() + timeout
+    line, shown, until = "", "", time.monotonic() + timeout
     while True:
         left_s = until - time.monotonic()
         try:
@@ -89,15 +89,11 @@ def wait(model: str | None, timeout: float, endpoint: str | None) -> None:
                 client.wait_ready(max(0.0, min(left_s, LOOKED_AT_S)), model)
                 click.echo(readiness(client))
                 return
-        except DeadlineExceeded:
+        except (DeadlineExceeded, PoolUnreachable) as error:
             if left_s < 0:
                 raise
-            if line != shown:
-                click.echo(line, err=True)
-            shown = line
-        except PoolUnreachable:
-            if left_s < 0:
-                raise
+            if shown != (shown := line if isinstance(error, DeadlineExceeded) else "there is no pool yet"):
+                click.echo(shown, err=True)
             time.sleep(LOOKED_AT_S)
 
 

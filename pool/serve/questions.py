@@ -11,7 +11,6 @@ from typing import Any
 from pool.core.jobs import Counts, Model
 from pool.core.scheduler import Refused
 from pool.core.slots import SlotState
-from pool.devices.monitor import Level
 from pool.log import Log
 from pool.serve.changes import Changes, Progress
 from pool.serve.door import Door
@@ -19,11 +18,12 @@ from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
 from pool.serve.worker import Seat
 from pool.wire import RELEASE
-from pool.wire.records import GpuRecord, LoadRecord, ModelRecord, SlotRecord, Status
+from pool.wire.records import LoadRecord, ModelRecord, SlotRecord, Status
 from pool.wire.signatures import signature_name
 
 LATELY_S = 60
 MOST_TRACES = 100
+GPU_FACTS = ("used_bytes", "total_bytes", "utilization", "temperature")
 
 
 class Questions:
@@ -152,7 +152,7 @@ class Questions:
 
     def _slot(self, seat: Seat, now: float) -> SlotRecord:
         slot, worker = seat.slot, seat.worker
-        doing = worker.phase if worker is not None else ""
+        levels, doing = self._fleet.monitor.gpus, worker.phase if worker is not None else ""
         if worker is not None and worker.core is not None:
             batches = worker.core.running.values()
             runs = [f"{len(each.jobs)} of {each.model.name} for {now - each.began:.1f} s" for each in batches]
@@ -161,7 +161,10 @@ class Questions:
             "slot": slot.number,
             "device": seat.device.label,
             "uuids": seat.device.uuids,
-            "gpus": [self._gpu(uuid) for uuid in seat.device.uuids],
+            "gpus": [
+                {"uuid": uuid} | {name: getattr(levels.get(uuid), name, None) for name in GPU_FACTS}
+                for uuid in seat.device.uuids
+            ],
             "pid": worker.pid if worker is not None else None,
             "state": slot.state.name,
             "for_s": now - slot.since,
@@ -174,16 +177,6 @@ class Questions:
             "restarts": max(0, slot.incarnation - 1),
             "deaths": self._fleet.death_causes[slot.number],
             "why": slot.reason if slot.state is not SlotState.READY else "",
-        }
-
-    def _gpu(self, uuid: str) -> GpuRecord:
-        level = self._fleet.monitor.gpus.get(uuid) or Level(None, None)
-        return {
-            "uuid": uuid,
-            "used_bytes": level.used_bytes,
-            "total_bytes": level.total_bytes,
-            "utilization": level.utilization,
-            "temperature": level.temperature,
         }
 
     def _model(self, name: str, now: float, waiting_since: dict[Model, float]) -> LoadRecord:

@@ -4,21 +4,13 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 
-class GpuRecord(TypedDict):
-    """What NVML says. None is what it does not tell."""
-
-    uuid: str
-    used_bytes: int | None
-    total_bytes: int | None
-    utilization: int | None  # percent of the last second in which a kernel ran
-    temperature: int | None  # °C
-
-
 class SlotRecord(TypedDict):
     slot: int
     device: str  # its label, such as "cpu:0"
     uuids: Sequence[str]
-    gpus: list[GpuRecord]
+    gpus: list[
+        dict[str, Any]
+    ]  # uuid, used_bytes, total_bytes, utilization (%), temperature (°C); None: NVML does not tell
     pid: int | None  # of its worker
     state: str  # a name of `pool.core.slots.SlotState`
     for_s: float
