@@ -45,7 +45,7 @@ Kind = TypeVar("Kind", bool, int, str, list[Any], dict[str, Any])
 
 def routes(door: Door) -> list[Route]:
     async def ready(_: Request) -> Response:
-        return Response(status_code=200 if await door.client.is_ready() else 503)
+        return Response(status_code=200 if await door.is_ready() else 503)
 
     async def all_models(request: Request) -> Response:
         models = await door.client.models()

@@ -36,6 +36,7 @@ def test_no_attack_ends_stalls_grows_or_answers_wrongly(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an attack that fails leaves sockets
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS, ids=lambda each: getattr(each, "promise", ""))
 def test_an_attack_notices_a_check_that_is_gone(tmp_path: Path, name: str, mutant: Mutant) -> None:
     for package in ("pool", "workers"):

@@ -111,9 +111,11 @@ def test_a_door_that_is_killed_costs_only_what_it_had(running: RunningPool) -> N
         door.process.kill()
         with pytest.raises(errors.PoolUnreachable, match="went away before it answered"):
             futures[0].result(10.0)
+        door.process.wait(10)
+        late = client.submit("double", row())
         (running.folder / "gate").touch()
         with start_door(running, address=door.address):
-            assert futures[68].result(30.0)["y"].tolist() == client.run("double", row())["y"].tolist() == [[2.0]]
+            assert late.result(30.0)["y"].tolist() == client.run("double", row())["y"].tolist() == [[2.0]]
         client.close()
         with pytest.raises(errors.PoolUnreachable, match="closed"):
             client.run("double", row())
