@@ -132,8 +132,7 @@ class Worker:
         )
 
     def _hear(self) -> dict[str, Any]:
-        said = self._link.receive()
-        if said is None:
+        if (said := self._link.receive()) is None:
             os._exit(Exit.POOL_GONE)
         return said[0]
 
