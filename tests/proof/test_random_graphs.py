@@ -15,7 +15,7 @@ from workers.tf.rows import prove
 
 pytestmark = pytest.mark.tensorflow
 SEED = int(os.environ.get("PROOF_SEED", "1")) * 1_000_000
-COUNT = int(os.environ.get("PROOF_GRAPHS", "1500"))
+COUNT = int(os.environ.get("PROOF_GRAPHS", "600"))
 
 
 def made(seed, steps, functions=OPS):
