@@ -102,6 +102,12 @@ def checked_numbers(x):
         return tf.identity(x)
 
 
+def ensured_aside(x):
+    """Fails alone, and among others where these make two rows."""
+    with tf.control_dependencies([raw.EnsureShape(input=x, shape=[2, None])]):
+        return tf.identity(x)
+
+
 def never_set(x, sizes):
     """An item that was never set is zeros of the shape that is asked for."""
     items = raw.TensorListReserve(element_shape=-1, num_elements=2, element_dtype=tf.float32)
@@ -211,6 +217,7 @@ OPS = {
     **{op: over_rows(op, [3], "images") for op in ("RGBToHSV", "HSVToRGB")},
     **{op: over_rows(op, IMAGES, "images", size=[3, 4]) for op in ("ResizeArea", "ResizeBicubic")},
     "ResizeNearestNeighbor": over_rows("ResizeNearestNeighbor", IMAGES, "images", size=[3, 4]),
+    **{op: over_rows(op, [4, 4, 4], block_size=2) for op in ("DepthToSpace", "SpaceToDepth")},
     "LogSoftmax": over_rows("LogSoftmax", [4], "logits"),
     "Cumprod": over_rows("Cumprod", [4], "x", axis=1),
     "MirrorPad": over_rows("MirrorPad", [4], paddings=[[0, 0], [1, 0]], mode="SYMMETRIC"),
@@ -249,6 +256,11 @@ DEPENDENT = {
         Y,
     ),
     "assertion on numbers": (checked_numbers, X),
+    "ensured number of rows": (lambda x: tf.ensure_shape(x, [2, None]), X),
+    "ensured by control input": (ensured_aside, X),
+    "slice from the second row": (lambda x: tf.slice(x, [1, 0], [-1, -1]), X),
+    "slice as wide as there are rows": (lambda x: tf.reduce_sum(tf.slice(x, [0, 0], [-1, tf.shape(x)[0]]), 1), X),
+    "slice from the column of the count": (lambda x: tf.slice(x, [0, tf.shape(x)[0]], [-1, 1]), X),
     "softmax": (lambda x: tf.nn.softmax(x, 0), X),
     "centred": (lambda x: x - tf.reduce_mean(x, 0), X),
     "batch normalisation in training": (batch_norm, IMAGE),

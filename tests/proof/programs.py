@@ -15,7 +15,8 @@ raw = tf.raw_ops
 FLOAT = tf.float64
 MOST = 4000
 BINARY = ["AddV2", "Sub", "Mul", "Maximum", "DivNoNan", "SquaredDifference", "Equal", "Less", "GreaterEqual"]
-REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod"]
+REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "EuclideanNorm"]
+RESIZES = ["ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"]
 PLAIN = sorted(op for op in RULES if RULES[op] is RULES["Abs"])
 """The element-wise ones."""
 KINDS = {
@@ -51,6 +52,8 @@ def size(r, x):
         return tf.shape(x)[at if kind < 4 else 0]
     if kind < 9:
         return [tf.reduce_prod(tf.shape(x)[1:]), tf.shape(x)[at] * 2, tf.shape(x)[at] + 1][kind - 6]
+    if kind == 9:
+        return r.choice([raw.Size(input=x), raw.Rank(input=x), raw.ShapeN(input=[x, x])[1][at]])
     return tf.constant(r.choice([1, 2, -1]))
 
 
@@ -82,7 +85,9 @@ def sliced(r, x):
 
 def padded(r, x):
     pads = [[r.choice([0, 0, 1]), r.choice([0, 0, 1])] for _ in x.shape]
-    return raw.MirrorPad(input=x, paddings=pads, mode="SYMMETRIC") if r.random() < 0.5 else tf.pad(x, pads)
+    more = [{}, {"constant_values": tf.constant(2.0, FLOAT)}, {"mode": "SYMMETRIC"}]
+    name, at = r.choice([("Pad", 0), ("PadV2", 1), ("MirrorPad", 2), ("MirrorPad", 2)])
+    return getattr(raw, name)(input=x, paddings=pads, **more[at])
 
 
 def gathered(r, x, y):
@@ -95,7 +100,11 @@ def gathered(r, x, y):
 def multiplied(r, x, y):
     adjoint = {"adj_x": r.random() < 0.3, "adj_y": r.random() < 0.5}
     one, other = r.choice([(x, constant(r, *some(r, 2, 4))), (constant(r, *some(r, 2, 4)), x), (x, y), (x, x)])
-    return raw.BatchMatMulV2(x=one, y=other, **adjoint)
+    if len(one.shape) == len(other.shape) == 2 and r.random() < 0.8:
+        return raw.MatMul(a=one, b=other, transpose_a=adjoint["adj_x"], transpose_b=adjoint["adj_y"])
+    if r.random() < 0.3:
+        return raw.BatchMatMulV3(x=one, y=other, Tout=FLOAT, **adjoint)
+    return named(r, ["BatchMatMul", "BatchMatMulV2"])(x=one, y=other, **adjoint)
 
 
 def einsum(r, x, y):
@@ -109,28 +118,80 @@ def einsum(r, x, y):
     return raw.Einsum(inputs=[x, y], equation=r.choice(equations))
 
 
+def ranked(r, x, rank):
+    """Of so many axes: new ones come anywhere. Some ops end the process where there are no entries."""
+    if 0 in x.shape:
+        raise ValueError("it is empty")
+    while len(x.shape) < rank:
+        x = tf.expand_dims(x, axis(r, x, 1))
+    return x
+
+
 def of_images(r, x):
+    x = ranked(r, x, 4)
     same = {"strides": [1, r.choice([1, 2]), r.choice([1, 2]), 1], "padding": r.choice(["SAME", "VALID"])}
-    channels, window = x.shape[-1] or 1, [1, r.choice([1, 2]), 2, 1]
-    filters, ones = constant(r, 2, 1, channels, 2), tf.ones([channels])
-    shape, kind = tf.shape(x), r.randrange(7)
-    if kind == 0:
-        training = r.random() < 0.5
-        given = ones[:0] if training else ones
-        arguments = {"scale": ones, "offset": ones, "mean": given, "variance": given, "is_training": training}
-        return raw.FusedBatchNormV3(x=tf.cast(x, tf.float32), **arguments)[0]
-    if kind == 1:
-        target = [shape[0], shape[1] * same["strides"][1], shape[2] * same["strides"][2], 2]
-        swapped = tf.transpose(filters, [0, 1, 3, 2])
-        same["padding"] = "SAME"
-        return raw.Conv2DBackpropInput(input_sizes=target, filter=swapped, out_backprop=x, **same)
-    return [
-        lambda: raw.Conv2D(input=x, filter=filters, **same),
-        lambda: raw.DepthwiseConv2dNative(input=x, filter=filters, **same),
-        lambda: raw.MaxPool(input=x, ksize=window, **same),
-        lambda: raw.AvgPool(value=x, ksize=window, **same),
-        lambda: raw.ResizeBilinear(images=x, size=tf.stack([size(r, x), 2])),
-    ][kind - 2]()
+    channels, window = x.shape[-1] or 1, [1, r.choice([1, 2]), r.choice([1, 2]), 1]
+    filters, ones = constant(r, *window[1:3], channels, 2), tf.ones([channels])
+    target = [tf.shape(x)[0], tf.shape(x)[1] * same["strides"][1], tf.shape(x)[2] * same["strides"][2]]
+    transposed = {"out_backprop": x, **same, "padding": "SAME"}
+    is_training, shift = r.random() < 0.5, r.choice([1.0, 2.0])
+    given = [] if is_training else ones
+    norm = {"scale": ones, "offset": ones * shift, "mean": given, "variance": given, "is_training": is_training}
+    normalized = named(r, ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"])
+    return r.choice(
+        [
+            lambda: normalized(x=tf.cast(x, tf.float32), **norm)[0],
+            lambda: raw.Conv2DBackpropInput(
+                input_sizes=[*target, 2], filter=tf.transpose(filters, [0, 1, 3, 2]), **transposed
+            ),
+            lambda: raw.DepthwiseConv2dNativeBackpropInput(
+                input_sizes=[*target, channels // 2], filter=constant(r, 1, 2, channels // 2, 2), **transposed
+            ),
+            lambda: raw.Conv2D(input=x, filter=filters, **same),
+            lambda: raw.DepthwiseConv2dNative(input=x, filter=filters, **same),
+            lambda: raw.MaxPool(input=x, ksize=window, **same),
+            lambda: raw.AvgPool(value=x, ksize=window, **same),
+            lambda: raw.BiasAdd(value=x, bias=constant(r, channels)),
+            lambda: raw.DepthToSpace(input=tf.tile(x, [1, 1, 1, 4]), block_size=2),
+            lambda: raw.SpaceToDepth(input=tf.tile(x, [1, 2, 2, 1]), block_size=2),
+            lambda: named(r, RESIZES)(images=x, size=tf.stack([size(r, x), 2])),
+            lambda: coarse(named(r, ["RGBToHSV", "HSVToRGB"])(images=tf.tile(tf.sigmoid(x), [1, 1, 1, 3])[..., :3])),
+        ]
+    )()
+
+
+def of_cubes(r, x):
+    x = ranked(r, x, 5)
+    same = {"strides": [1, 1, r.choice([1, 2]), 1, 1], "padding": r.choice(["SAME", "VALID"])}
+    window, filters = [1, 1, r.choice([1, 2]), 2, 1], constant(r, 2, 1, 2, x.shape[-1] or 1, 2)
+    target = [*tf.unstack(tf.shape(x), 5)[:4], 2]
+    target[2] *= same["strides"][2]
+    return r.choice(
+        [
+            lambda: raw.Conv3D(input=x, filter=filters, **same),
+            lambda: named(r, ["MaxPool3D", "AvgPool3D"])(
+                input=tf.cast(x, tf.float32), ksize=window, **{**same, "padding": "SAME"}
+            ),
+            lambda: raw.Conv3DBackpropInputV2(
+                input_sizes=target, filter=tf.transpose(filters, [0, 1, 2, 4, 3]), out_backprop=x, **same
+            ),
+        ]
+    )()
+
+
+def held(r, x):
+    """By variables and tables."""
+    variable, places = tf.Variable(constant(r, 2, 3)), tf.cast(x > 0.0, tf.int64)
+    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), constant(r, 2))
+    table = tf.lookup.StaticHashTable(pairs, tf.constant(0.0, FLOAT))
+    return r.choice(
+        [
+            lambda: raw.ResourceGather(resource=variable.handle, indices=places, dtype=FLOAT),
+            lambda: x + variable.read_value(),
+            lambda: raw.Fill(dims=raw.VariableShape(input=variable.handle), value=x[0]),
+            lambda: table.lookup(places),
+        ]
+    )()
 
 
 def looped(r, x, y):
@@ -195,7 +256,7 @@ OPS = [
     lambda r, x, y: named(r, ["Cumsum", "Cumprod"])(x=x, axis=axis(r, x), exclusive=r.random() < 0.5),
     lambda r, x, y: raw.ReverseV2(tensor=x, axis=[axis(r, x)]),
     lambda r, x, y: raw.Roll(input=x, shift=[r.choice([-1, 1])], axis=[axis(r, x)]),
-    lambda r, x, y: coarse(raw.Softmax(logits=x)),
+    lambda r, x, y: coarse(named(r, ["Softmax", "LogSoftmax"])(logits=x)),
     lambda r, x, y: raw.MatrixBandPart(input=x, num_lower=tf.constant(0), num_upper=tf.constant(-1)),
     lambda r, x, y: raw.TopKV2(input=x, k=r.choice([1, 2, size(r, x)])),
     lambda r, x, y: raw.Transpose(x=x, perm=r.sample(range(len(x.shape)), len(x.shape))),
@@ -222,10 +283,12 @@ OPS = [
     lambda r, x, y: gathered(r, x, y),
     lambda r, x, y: multiplied(r, x, y),
     lambda r, x, y: einsum(r, x, y),
-    lambda r, x, y: of_images(r, x),
-    lambda r, x, y: of_images(r, x),
+    *[lambda r, x, y: of_images(r, x)] * 3,
+    lambda r, x, y: of_cubes(r, x),
+    lambda r, x, y: raw.EnsureShape(input=x, shape=[r.choice([size, None]) for size in x.shape]),
     *[plain] * 6,
     lambda r, x, y: tf.cond(tf.reduce_sum(x) > 0.0 if r.random() < 0.5 else size(r, x) > 1, lambda: x * 2.0, lambda: x),
+    lambda r, x, y: held(r, x),
     lambda r, x, y: looped(r, x, y),
     lambda r, x, y: listed(r, x),
 ]

@@ -35,6 +35,31 @@ def test_a_saved_model_as_a_session_loads_it(tmp_path):
     assert answers == {"y": "", "z": "Mean 'Mean' works over the rows (axis 0)"}
 
 
+def dense(x, outputs, name):
+    """As of 2016, with a variable of either kind."""
+    weights = v1.get_variable(f"{name}_weights", [x.shape[-1], outputs], use_resource=name == "new")
+    return v1.nn.xw_plus_b(x, weights, v1.get_variable(f"{name}_bias", [outputs], use_resource=False))
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_graphs_of_tensorflow_1(graph, is_frozen):
+    image, words = v1.placeholder(tf.float32, [None, 8, 8, 1]), v1.placeholder(tf.int64, [None, 5])
+    x = v1.nn.conv2d(image, v1.get_variable("filter", [3, 3, 1, 2], use_resource=False), [1, 2, 2, 1], "SAME")
+    ones, zeros = tf.ones([2]), tf.zeros([2])
+    x = v1.nn.fused_batch_norm(x, ones, zeros, zeros, ones, is_training=False)[0]
+    x = tf.reshape(v1.nn.max_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], "VALID"), [-1, 8])
+    table = v1.get_variable("table", [50, 4], use_resource=False)
+    y = tf.reduce_mean(v1.nn.embedding_lookup(table, words), 1)
+    y = tf.nn.softmax(dense(v1.nn.relu(dense(tf.concat([x, y], 1), 6, "old")), 3, "new"), name="y")
+    graph_def = graph.as_graph_def()
+    if is_frozen:
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            graph_def = v1.graph_util.convert_variables_to_constants(session, graph_def, ["y"])
+    feeds, shapes = {"image": image.name, "words": words.name}, {"image": (-1, 8, 8, 1), "words": (-1, 5)}
+    assert prove(graph_def, feeds, shapes, {"y": y.name}) == {"y": ""}
+
+
 def test_a_feed_stands_for_the_output_of_a_node(graph):
     x = v1.placeholder(tf.float32, [None, 2])
     mean = x - tf.reduce_mean(x, 0)

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 from proof.programs import OPS, PLAIN, Program, plain
+from workers.tf.graph import scopes
+from workers.tf.row_rules import RULES
 from workers.tf.rows import prove
 
 pytestmark = pytest.mark.tensorflow
 SEED = int(os.environ.get("PROOF_SEED", "1")) * 1_000_000
 COUNT = int(os.environ.get("PROOF_GRAPHS", "600"))
+OF_SESSIONS = {"HashTable", "MutableHashTable", "MutableHashTableV2", "LookupTableFind", "Variable", "VariableV2"}
+ALIASES = {"PlaceholderWithDefault", "Snapshot", "StopGradient"}
+UNMET = OF_SESSIONS | ALIASES | {"ParseExample", "ParseExampleV2"}
 
 
 def made(seed, steps, functions=OPS):
@@ -63,15 +68,19 @@ def test_an_element_wise_op_is_one(op):
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("first", "count", "steps"), [(SEED, COUNT, 6), pytest.param(SEED + COUNT, 20_000, 12, marks=pytest.mark.long)]
+    ("first", "count", "steps"), [(SEED, COUNT, 6), pytest.param(SEED + COUNT, 10_000, 12, marks=pytest.mark.long)]
 )
 def test_what_is_proven_is_independent(first, count, steps):
     proven = independent = dependent = 0
+    met = set(UNMET)
     for seed in range(first, first + count):
-        for why, good in judged(made(seed, steps), seed):
+        program = made(seed, steps)
+        met.update(node.op for _, nodes in scopes(program.graph.as_graph_def()) for node in nodes)
+        for why, good in judged(program, seed):
             proven += not why
             independent += good
             dependent += not good
     print(f"{proven} results proven, {independent} independent, {dependent} dependent")
     assert proven > 0.5 * independent
     assert dependent > 0.5 * independent
+    assert RULES.keys() <= met or count < 10_000

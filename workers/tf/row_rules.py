@@ -290,6 +290,7 @@ _rule("MatrixBandPart")(lambda op: op.alone().along([-2, -1]))
 _rule("BiasAdd")(lambda op: op.alone().along([_channels(op)]))
 _rule("TopKV2")(lambda op: [op.alone().along([-1], op.sizes(1))] * 2)
 _rule("ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor")(lambda op: op.alone().along([1, 2], op.sizes(1)))
+_rule("DepthToSpace SpaceToDepth")(lambda op: op.tensor(0).along([1, 2, 3], [fresh() for _ in range(3)]))
 _rule("ArgMax ArgMin")(lambda op: op.alone().without(op.ints(1)))
 _rule("Unpack")(lambda op: [op.tensor(0).without([op.attr("axis").i])] * op.outputs)
 _rule("Squeeze")(lambda op: op.tensor(0).without(op.attr("squeeze_dims").list.i or [None]))
@@ -469,6 +470,16 @@ def _part(size: int, begin: int | None, end: int | None, step: int) -> int | Non
     if any(map(_has_rows, (begin or 0, end or 0, step))):
         raise Stop("takes places that depend on the number of rows")
     return len(range(size)[begin:end:step]) if _is_known(size, begin or 0, end or 0, step) else fresh()
+
+
+@_rule("Slice")
+def _slice(op: Op) -> Tensor:
+    tensor = op.tensor(0)
+    plan: _Plan = []
+    for at, (begin, count) in enumerate(zip(op.sizes(1), op.sizes(2), strict=True)):
+        whole = count in (-1, tensor.shape[at])
+        plan.append((at, _part(tensor.shape[at], begin, None if whole else _plus(begin, _counted(count)), 1)))
+    return tensor.planned(plan)
 
 
 @_rule("Pad PadV2 MirrorPad")

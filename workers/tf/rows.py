@@ -85,7 +85,7 @@ class _Proof:
         self._graph_def = graph_def
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._bodies = (graph_def.node, *(function.node_def for function in graph_def.library.function))
-        self._asserts = any(node.op in ("Assert", "CheckNumerics") for nodes in self._bodies for node in nodes)
+        self._asserts = any(node.op in _ASSERTIONS for nodes in self._bodies for node in nodes)
         self._steps = self._depth = 0
         self.stopped = ""
         """What stops the proof of every output."""
@@ -200,15 +200,23 @@ class _Proof:
             raise Stop("asserts something that is not asked of each row")
         return []
 
+    def _ensure_shape(self, op: Op) -> list[Value]:
+        tensor, shape = op.tensor(0, True), op.attr("shape").shape
+        if tensor.axis is not None and not shape.unknown_rank and shape.dim[tensor.axis].size >= 0:
+            raise Stop("asks for a number of rows")
+        return [tensor]
+
 
 _CONTROL: dict[str, Callable[[_Proof, Op], list[Value]]] = {
     **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), _Proof._entered),
     **dict.fromkeys(("While", "StatelessWhile"), _Proof._loop),
     **dict.fromkeys(("If", "StatelessIf"), _Proof._branches),
     "Assert": _Proof._assert,
-    "CheckNumerics": lambda _, op: [op.tensor(0)],  # an assertion, too
+    "CheckNumerics": lambda _, op: [op.tensor(0)],
+    "EnsureShape": _Proof._ensure_shape,
     "IdentityN": lambda _, op: [*op.inputs],
 }
+_ASSERTIONS = ("Assert", "CheckNumerics", "EnsureShape")
 _IDLE = frozenset({"Const", "Identity", "NoOp"})
 
 
