@@ -94,6 +94,10 @@ class Door:
         try:
             result = await self._of_version(self.client.submit, options, model, inputs)
             outcome = "ok"
+            for name, value in HEADERS.get():
+                if name in (b"traceparent", "traceparent"):
+                    text = value if isinstance(value, str) else value.decode("latin-1")
+                    result.timeline = result.timeline._replace(traceparent=text)
             return result
         except errors.PoolError as error:
             outcome = type(error).__name__

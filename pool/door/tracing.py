@@ -26,7 +26,7 @@ def tell(protocol: str, model: str, outcome: str, seconds: float, result: Result
     if result is None:
         span.set_status(StatusCode.ERROR)
     else:
-        total_s, in_lane_s, run_s, _ = result.timeline
+        total_s, in_lane_s, run_s, *_ = result.timeline
         for name, ago_s in (("queued", total_s), ("in lane", in_lane_s + run_s), ("started", run_s), ("done", 0)):
             span.add_event(name, timestamp=end - int(ago_s * 1e9))
         span.set_attributes({"pool.version": result.version, "pool.device": result.device})

@@ -57,7 +57,7 @@ def test_results_and_what_is_told_of_models(client: Client) -> None:
     x = np.arange(1 << 20, dtype=np.float32)
     result = client.run("float32", x.astype(">f4"), priority=3, outputs="y", signature="serving_default")
     assert (result["y"] == x).all()
-    assert (result.slot, result.device, result.version, result.timeline[1:]) == (-1, "", "1", (0.0, 0.0, 0))
+    assert (result.slot, result.device, result.version, result.timeline[1:]) == (-1, "", "1", (0.0, 0.0, 0, ""))
     assert client.run("int8", [[1, -1]])["y"].dtype == np.int8
     assert client.is_ready()
     assert {"name": "double", "version": "1", "state": "READY", "reason": ""} in client.models()

@@ -1,5 +1,6 @@
 """A caller's `traceparent` is the parent of the span that a collector gets of his job."""
 
+import asyncio
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -10,6 +11,10 @@ import tritonclient.grpc as triton
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tritonclient.utils import InferenceServerException
 
+from pool import AsyncClient
+from pool.config.sections import Door as Settings
+from pool.door.app import App
+from pool.door.door import Door
 from support.doors import start_door
 from support.pools import RunningPool, until
 
@@ -57,3 +62,18 @@ def test_each_job_is_a_span_of_its_callers_trace(running: RunningPool, monkeypat
         assert times == sorted(times)
     about = {each.key: each.value.string_value for each in by_parent[3].attributes}
     assert about == {"pool.protocol": "inference", "pool.model": "nobody", "pool.outcome": "ModelNotFound"}
+
+
+def test_a_result_has_the_trace_of_its_caller(running: RunningPool) -> None:
+    async def told() -> list[str]:
+        found = []
+        async with AsyncClient(running.endpoint) as client:
+            door = Door(client, Settings())
+            door.told.append(lambda *job: found.append(job[-1].timeline.traceparent))
+            transport = httpx.ASGITransport(App(door))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                for headers in (parent(1), {}, parent(2)):
+                    await http.post("/v2/models/double/infer", json=X, headers=headers)
+        return found
+
+    assert asyncio.run(told()) == [parent(1)["traceparent"], "", parent(2)["traceparent"]]
