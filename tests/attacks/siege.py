@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from pool import Client
 from support import liar
 from support.doors import free_address, infer, listens
+from support.figures import Figures
 from support.pools import RunningPool, row, until
 
 CONFIG = """
@@ -46,18 +47,6 @@ grpc = "{grpc}"
 max_body = "8MiB"
 """
 LONGEST_S = 4.0  # that an honest job may take, on a busy machine
-
-
-class Figures(NamedTuple):
-    mib: int
-    descriptors: int
-    threads: int
-
-    @classmethod
-    def of(cls, pid: int) -> "Figures":
-        told = Path(f"/proc/{pid}/status").read_text().split()
-        mib = int(told[told.index("VmRSS:") + 1]) >> 10
-        return cls(mib, len([*Path(f"/proc/{pid}/fd").iterdir()]), int(told[told.index("Threads:") + 1]))
 
 
 class Siege:
