@@ -155,7 +155,9 @@ def of_images(r, x):
             lambda: raw.DepthToSpace(input=tf.tile(x, [1, 1, 1, 4]), block_size=2),
             lambda: raw.SpaceToDepth(input=tf.tile(x, [1, 2, 2, 1]), block_size=2),
             lambda: named(r, RESIZES)(images=x, size=tf.stack([size(r, x), 2])),
-            lambda: coarse(named(r, ["RGBToHSV", "HSVToRGB"])(images=tf.tile(tf.sigmoid(x), [1, 1, 1, 3])[..., :3])),
+            lambda: coarse(
+                named(r, ["RGBToHSV", "HSVToRGB"])(images=coarse(tf.tile(tf.sigmoid(x), [1, 1, 1, 3])[..., :3]))
+            ),
         ]
     )()
 
