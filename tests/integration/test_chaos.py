@@ -20,6 +20,7 @@ import pytest
 
 from pool import Client, errors
 from support.doors import free_address, infer
+from support.figures import Figures
 from support.machine import Disk
 from support.pools import RunningPool, StartPool
 
@@ -89,6 +90,7 @@ class Chaos:
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.figures: list[Figures] = []  # of each pool at its end
         self.written: set[float] = set()
         self.values = iter(range(1, 1 << 24))
         self.lock = threading.Lock()
@@ -112,6 +114,8 @@ class Chaos:
                 time.sleep(self.random.random())
                 os.kill(self.pool.pid, signal.SIGCONT)
             case "pool" | "stop":
+                with suppress(OSError):
+                    self.figures.append(Figures.of(self.pool.pid))
                 self.pool.kill() if what == "pool" else self.pool.stop()
                 self.pool.log.unlink()
                 self.pool = self.start_pool(self.config, wait=False, folder=self.pool.folder)
@@ -231,7 +235,7 @@ def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, told: Callable[
     seed = int(os.environ.get("CHAOS_SEED", str(time.time_ns() % 1_000_000)))
     print(f"CHAOS_SEED={seed} CHAOS_SECONDS={SECONDS:g}")
     chaos = Chaos(start_pool, told, tmp_path, seed)
-    ends = time.monotonic() + SECONDS
+    ends, before = time.monotonic() + SECONDS, Figures.of(os.getpid())
     threads = [threading.Thread(target=chaos.live, args=[seed + number, ends]) for number in range(4)]
     threads.append(threading.Thread(target=chaos.live_over_http, args=[ends]))
     for thread in threads:
@@ -241,12 +245,18 @@ def test_nothing_is_lost_doubled_or_wrong(start_pool: StartPool, told: Callable[
         chaos.strike()
     for thread in threads:
         thread.join(100)
-    print(dict(chaos.counts))
+    chaos.figures.append(Figures.of(chaos.pool.pid))
+    most, after = Figures(*map(max, zip(*chaos.figures, strict=True))), Figures.of(os.getpid())
+    print(dict(chaos.counts), f"pools at most {most}, this process from {before} to {after}")
     assert not any(thread.is_alive() for thread in threads), "a job hangs"
     assert not chaos.wrong, chaos.wrong[:10]
     runs = Counter(float(line.split()[1]) for line in (tmp_path / "counted").read_text().splitlines())
     assert set(runs.values()) == {1}, "a stateful job ran twice"
     assert chaos.written <= set(runs), "an answer without a run"
+    assert most.mib < 200
+    assert most.descriptors < 300
+    assert after.descriptors < before.descriptors + 50
+    assert after.threads < before.threads + 25, "those that wait for changes"
     met = ["double answered", "count answered", "versions answered", "http answered", "door", "pool", "worker"]
     met += ["changes done", "a good version"]
     assert min(chaos.counts[name] for name in met) > SECONDS / 80, chaos.counts
