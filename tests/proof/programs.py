@@ -9,7 +9,8 @@ import random
 import numpy as np
 
 from proof.making import tf
-from workers.tf.row_rules import RULES, op_def
+from workers.tf.row_rules import RULES
+from workers.tf.row_values import op_def
 
 raw = tf.raw_ops
 FLOAT = tf.float64

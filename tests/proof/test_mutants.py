@@ -9,41 +9,42 @@ from proof.making import question, traced
 from proof.programs import PLAIN
 from support.mutants import Mutant, modules
 from workers.tf.graph import scopes
-from workers.tf.row_rules import ROWS, RULES, Tensor
+from workers.tf.row_rules import RULES
+from workers.tf.row_values import ROWS, Tensor
 from workers.tf.rows import prove
 
 pytestmark = pytest.mark.tensorflow
-PATCHES = [
-    # what they share
+VALUES = [
     ('raise Stop(f"works over the rows', 'pass; (f"works over the rows'),
     ("(len(others) > 1 or label not in result)", "label not in result"),
     ("(len(others) > 1 or label not in result)", "len(others) > 1"),
-    ("    if sum(map(_has_rows, dims)) > 1 or any", "    if any"),
+    ("    if sum(map(has_rows, dims)) > 1 or any", "    if any"),
     ("tensor.axis is None and not tensor.is_free and not may_count", "False"),
     ("if not all(tensor.is_free for tensor in self.tensors()[1:]):", "if False:"),
-    ("return _ODD if any(map(_has_rows, sizes)) else fresh()", "return fresh()"),
+    ("return ODD if any(map(has_rows, sizes)) else fresh()", "return fresh()"),
     ("    if len({(len(each.shape), each.axis,", "    if False and len({(len(each.shape), each.axis,"),
     ("    return all(abs(size) < 2**31 for size in sizes)", "    return True"),
-    # single ops
-    ("or _product(sizes[: result.axis]) != before", ""),
+]
+RULED = [
+    ("or product(sizes[: result.axis]) != before", ""),
     ("if at == source.axis or batch", "if batch"),
     ("or source.shape[:batch] != places.shape[:batch]", ""),
     ("begin in (None, 0) and end", "end"),
     ("end in (None, size) and step == 1:", "step == 1:"),
     ("and step == 1:", "and True:"),
     ("begin, None if whole else", "0, None if whole else"),
-    ("_plus(begin, _counted(count))", "fresh()"),
-    ("elif _has_rows(begin):", "elif False:"),
+    ("plus(begin, counted(count))", "fresh()"),
+    ("elif has_rows(begin):", "elif False:"),
     ("if not before == after == 0", "if before != 0"),
     ("or rows.axis != 0 or op.sizes(0)[0] != rows.shape[0]", ""),
     ("elif tensor.axis != at or any", "elif any"),
     ('not op.attr("is_training").b', "True"),
     ("    op.alone()\n    (begin,)", "    (begin,)"),
-    ("if sizes is None else _made([rows, *sizes])", "if sizes else _made([rows])"),
+    ("if sizes is None else shaped([rows, *sizes])", "if sizes else shaped([rows])"),
     ("if not op.tensor(1, True).is_free:", "if False:"),
     ("and found.shape[1:] != made.shape[1:]", "and False"),
     (".list.i or [None]", ".list.i"),
-    ("_broadcast(op, [_alike(op.tensors()), *op.tensors()])", "_broadcast(op, op.tensors())"),
+    ("broadcast(op, [alike(op.tensors()), *op.tensors()])", "broadcast(op, op.tensors())"),
 ]
 WALK = [
     ('if not _is_free(self._call(op.attr("cond")', 'if False and (self._call(op.attr("cond")'),
@@ -59,7 +60,8 @@ WALK = [
         "if type(each) is Unknown:\n                return Tensor((ROWS,))",
     ),
 ]
-MUTANTS = [Mutant("", file, *each) for file, table in (("row_rules", PATCHES), ("rows", WALK)) for each in table]
+TABLES = ("row_values", VALUES), ("row_rules", RULED), ("rows", WALK)
+MUTANTS = [Mutant("", file, *each) for file, table in TABLES for each in table]
 ALIASES = {op for op in RULES if RULES[op] is RULES["Identity"]}
 OLD = {
     "HashTable",
@@ -82,7 +84,7 @@ def graphs():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.old)
 def test_a_wrong_rule_proves_a_dependent_graph(mutant, graphs):
-    prove = modules("workers.tf", ["row_rules", "rows"], mutant)[1]["prove"]
+    prove = modules("workers.tf", ["row_values", "row_rules", "rows"], mutant)[2]["prove"]
     assert [name for name, asked in graphs.items() if not all(prove(*asked).values())]
 
 

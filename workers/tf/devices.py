@@ -25,7 +25,7 @@ from pool.wire.tensors import Array
 from workers.backend import CannotLoad, Traced
 from workers.tf.graph import called_by, scopes
 from workers.tf.library import tf
-from workers.tf.row_rules import op_def
+from workers.tf.row_values import op_def
 
 _ONE = re.compile(r"(?:.*/)?(?:device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 _MOST_NAMED = 5

@@ -3,263 +3,42 @@
 A rule raises `Stop` where it cannot tell, and an op without a rule stops the proof as well: what is missing here costs
 a batch, never a right answer. All jobs of a batch have equal inner shapes, so a size that comes from these is one
 number for all, like a constant. Only N, the number of rows, is another in a batch than in a job alone.
-
-Sizes are whole numbers. N, and each size that is not known, stands as a large prime of its own: so products are equal
-or divisible only if they are for all values.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache, reduce
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from workers.tf.library import op_def_registry, tf
+from workers.tf.library import tf
+from workers.tf.row_values import (
+    MOST_ENTRIES,
+    ODD,
+    Every,
+    Op,
+    Plan,
+    Reserved,
+    Stop,
+    Tensor,
+    Unknown,
+    Value,
+    alike,
+    broadcast,
+    contracted,
+    counted,
+    fresh,
+    has_rows,
+    is_known,
+    over,
+    plus,
+    product,
+    shaped,
+    times,
+)
 
-_BITS = 61
-ROWS = 2**_BITS - 1
-"""N."""
-_ODD = ROWS**2
-"""Depends on N, and is no product: whatever has this factor."""
-_primes = (number for number in itertools.count(2**_BITS + 1, 2) if pow(2, number - 1, number) == 1)
-_MOST_ENTRIES = 64
-_Plan = list[tuple[int | None, int | None]]
-"""For each axis of a result, which axis it comes from, and its size, or None where it comes as it was."""
 _INTS = (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
 _HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
-
-
-class Stop(Exception):
-    """The rule cannot tell. The text goes on after the op's type and name."""
-
-
-def fresh() -> int:
-    """A size that is not known, but one number in all jobs."""
-    return int(next(_primes))
-
-
-def _has_rows(size: int) -> bool:
-    return size != 0 and size % ROWS == 0
-
-
-def _is_known(*sizes: int) -> bool:
-    return all(abs(size) < 2**31 for size in sizes)
-
-
-def _no_product(*sizes: int) -> int:
-    return _ODD if any(map(_has_rows, sizes)) else fresh()
-
-
-def _times(one: int, other: int) -> int:
-    """Not beyond what sizes of 32 bits can hold, or they might wrap."""
-    size = one * other
-    known = one.bit_length() % _BITS + other.bit_length() % _BITS
-    return _no_product(one, other) if size and (known > 31 or size.bit_length() > 12 * _BITS) else size
-
-
-def _plus(one: int, other: int) -> int:
-    return one + other if 0 in (one, other) or _is_known(one, other, one + other) else _no_product(one, other)
-
-
-def _over(one: int, other: int) -> int:
-    is_whole = other != 0 and one % other == 0 and one % _ODD != 0
-    return one // other if other != 0 and (is_whole or _is_known(one, other)) else _no_product(one, other)
-
-
-def _counted(size: int) -> int:
-    """What is asked for, unless it may be -1, which stands for the rest."""
-    return size if size >= 0 and _is_known(size) else _no_product(size)
-
-
-def _product(sizes: Iterable[int]) -> int:
-    return reduce(_times, sizes, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """What a tensor holds, or a variable, or a list of tensors: that is written as the stack of them.
-
-    If N is part of one of its `dims`, these are rows: that axis holds them in order, each as many entries, and those of
-    row i follow from row i of the inputs alone. Else the tensor is free, the same in each run, or N is part of its
-    `entries`: then it holds sizes, which depend on N and on no values. `dims` is None for any rank.
-    """
-
-    dims: tuple[int, ...] | None
-    entries: tuple[int, ...] | None = None
-
-    @property
-    def axis(self) -> int | None:
-        return next((at for at, size in enumerate(self.dims or ()) if _has_rows(size)), None)
-
-    @property
-    def is_free(self) -> bool:
-        return not any(map(_has_rows, (*(self.dims or ()), *(self.entries or ()))))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        if self.dims is None:
-            raise Stop("meets a constant of unknown rank")
-        return self.dims
-
-    def plan(self, axes: Iterable[int] = (), sizes: Iterable[int] = ()) -> _Plan:
-        """What mixes the entries along `axes`, which become of other sizes, where such are given."""
-        plan: _Plan = [(at, None) for at in range(len(self.shape))]
-        for axis, size in itertools.zip_longest(axes, sizes):
-            plan[axis] = (axis % len(plan), self.shape[axis] if size is None else size)
-        return plan
-
-    def planned(self, plan: _Plan) -> "Tensor":
-        if self.axis is not None and (self.axis, None) not in plan:
-            raise Stop(f"works over the rows (axis {self.axis})")
-        made = _made(self.shape[at or 0] if size is None else size for at, size in plan)
-        if self.axis is None and made.axis is not None:
-            raise Stop("makes as many entries as there are rows, of a constant")
-        return made
-
-    def along(self, axes: Iterable[int], sizes: Iterable[int] = ()) -> "Tensor":
-        return self.planned(self.plan(axes, sizes))
-
-    def without(self, axes: Iterable[int]) -> "Tensor":
-        return self.planned([(at, size) for at, size in self.plan(axes) if size is None])
-
-    def with_axis(self, axis: int, size: int) -> "Tensor":
-        plan = self.plan()
-        plan.insert(axis if axis >= 0 else axis + len(plan) + 1, (None, size))
-        return self.planned(plan)
-
-
-def _made(dims: Iterable[int]) -> Tensor:
-    dims = tuple(dims)
-    if sum(map(_has_rows, dims)) > 1 or any(size < 0 or (size and size % _ODD == 0) for size in dims):
-        raise Stop("mixes the number of rows into a shape")
-    return Tensor(dims)
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    why: str
-
-
-class Every(Unknown):
-    """Says whether something holds for every row, which is good for assertions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved(Unknown):
-    """A list in which no tensor was set yet, and the shape of these, in which -1 is any size; None: any shape."""
-
-    shape: tuple[int, ...] | None
-
-    def listed(self, item: Tensor) -> Tensor:
-        """Such tensors, or zeros where none was set, which must not be of a shape of their own."""
-        fits = [size in (-1, own) for size, own in itertools.zip_longest(self.shape or (), item.shape)]
-        if self.shape is not None and not all(fits):
-            raise Stop("may list a constant with rows of its own, or asks for a number of rows")
-        return item.with_axis(0, fresh())
-
-
-Value = Tensor | Unknown
-
-
-@cache
-def op_def(op_type: str) -> Any:
-    """None: not an op of this process."""
-    return op_def_registry.get(op_type)
-
-
-class Op:
-    """A node, and what its inputs are."""
-
-    def __init__(self, node: Any, inputs: Sequence[Value]) -> None:
-        self.node, self.type, self.inputs = node, str(node.op), inputs
-
-    @property
-    def counts(self) -> list[tuple[str, int]]:
-        """For each output of its definition, the name, and how many tensors it stands for."""
-        counts = []
-        for arg in op_def(self.type).output_arg:
-            count = self.attr(arg.number_attr).i if arg.number_attr else 1
-            counts.append((arg.name, len(self.attr(arg.type_list_attr).list.type) if arg.type_list_attr else count))
-        return counts
-
-    @property
-    def outputs(self) -> int:
-        return sum(count for _, count in self.counts)
-
-    def attr(self, name: str) -> Any:
-        """Exporters leave out attributes that have their default value."""
-        if name in self.node.attr:
-            return self.node.attr[name]
-        return next(attr.default_value for attr in op_def(self.type).attr if attr.name == name)
-
-    def tensor(self, place: int, may_count: bool = False) -> Tensor:
-        """Rows, or free; or sizes that N is part of, where they `may_count` the rows."""
-        tensor = self.inputs[place]
-        if isinstance(tensor, Unknown):
-            raise Stop(f"takes what is not proven: {tensor.why}")
-        if tensor.axis is None and not tensor.is_free and not may_count:
-            raise Stop("computes with the number of rows")
-        return tensor
-
-    def tensors(self, end: int | None = None) -> list[Tensor]:
-        return [self.tensor(place) for place in range(len(self.inputs))[:end]]
-
-    def alone(self) -> Tensor:
-        """The first input, where all others are free."""
-        if not all(tensor.is_free for tensor in self.tensors()[1:]):
-            raise Stop("takes more than its first input from the rows")
-        return self.tensor(0)
-
-    def entries(self, place: int) -> Any:
-        """Of an input that holds sizes, as an array of its shape."""
-        tensor = self.tensor(place, True)
-        if not _product(tensor.shape) <= _MOST_ENTRIES:
-            raise Stop("takes sizes or places that are not known, or differ by row")
-        known = [fresh() for _ in range(_product(tensor.shape))] if tensor.entries is None else tensor.entries
-        return np.array(known, object).reshape(tensor.shape)
-
-    def sizes(self, place: int) -> list[int]:
-        return [*self.entries(place).flat]
-
-    def ints(self, place: int) -> list[int]:
-        if not _is_known(*self.sizes(place)):
-            raise Stop("takes axes or places that are not constants")
-        return self.sizes(place)
-
-
-def _alike(tensors: Sequence[Tensor]) -> Tensor:
-    """The first, if all have as many rows at the same axis, or all none."""
-    if len({(len(each.shape), each.axis, each.axis is not None and each.shape[each.axis]) for each in tensors}) > 1:
-        raise Stop("joins the rows with something that has none, or other rows")
-    return tensors[0]
-
-
-def _contracted(op: Op, operands: Sequence[tuple[Sequence[Any], Tensor]], result: Sequence[Any]) -> Tensor:
-    """An einsum. Labels are letters, or numbers for axes that are broadcast, counted from the last.
-
-    Rows must have the same label in all operands that hold rows, and stay in the result. A free operand may have this
-    label only to be broadcast along it.
-    """
-    found: dict[Any, set[int]] = {label: set() for labels, _ in operands for label in labels}
-    for labels, tensor in operands:
-        for label, size in zip(labels, tensor.shape, strict=True):
-            found[label].add(size)
-    for label, sizes in found.items():
-        others = sizes - {1} if isinstance(label, int) else sizes
-        if any(map(_has_rows, sizes)) and (len(others) > 1 or label not in result):
-            raise Stop("sums over the rows, or joins them with others or with a constant for each row")
-        if len(others) > 1 and op.type in ("Equal", "NotEqual"):
-            raise Stop("may compare unlike shapes, which gives one bool for all")
-        known = [*filter(_is_known, others)] if len(others) > 1 else [*(others or {1})]
-        found[label] = {known[0] if len(known) == 1 else fresh()}
-    return _made(size for label in result for size in found[label])
-
-
-def _broadcast(op: Op, tensors: Sequence[Tensor]) -> Tensor:
-    operands = [(range(len(tensor.shape))[::-1], tensor) for tensor in tensors]
-    return _contracted(op, operands, max((labels for labels, _ in operands), key=len))
 
 
 RULES: dict[str, Callable[[Op], Any]] = {}
@@ -280,8 +59,8 @@ _rule(
     StaticRegexFullMatch StaticRegexReplace StringJoin StringLength StringLower StringStrip StringToHashBucket
     StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper Sub Substr Tan Tanh TruncateDiv
     TruncateMod UnicodeTranscode Xdivy Xlog1py Xlogy ZerosLike"""
-)(lambda op: _broadcast(op, op.tensors()))
-_rule("Select")(lambda op: _broadcast(op, [_alike(op.tensors()), *op.tensors()]))
+)(lambda op: broadcast(op, op.tensors()))
+_rule("Select")(lambda op: broadcast(op, [alike(op.tensors()), *op.tensors()]))
 _rule("Identity PlaceholderWithDefault ReadVariableOp Snapshot StopGradient")(lambda op: op.inputs[:1])
 _rule("Softmax LogSoftmax RGBToHSV HSVToRGB")(lambda op: op.alone().along([-1]))
 _rule("Cumsum Cumprod ReverseV2")(lambda op: op.alone().along(op.ints(1)))
@@ -296,10 +75,10 @@ _rule("Unpack")(lambda op: [op.tensor(0).without([op.attr("axis").i])] * op.outp
 _rule("Squeeze")(lambda op: op.tensor(0).without(op.attr("squeeze_dims").list.i or [None]))
 _rule("ExpandDims")(lambda op: op.tensor(0).with_axis(op.ints(1)[0], 1))
 _rule("OneHot")(lambda op: op.alone().with_axis(op.attr("axis").i, op.sizes(1)[0]))
-_rule("Pack")(lambda op: _alike(op.tensors()).with_axis(op.attr("axis").i, len(op.inputs)))
+_rule("Pack")(lambda op: alike(op.tensors()).with_axis(op.attr("axis").i, len(op.inputs)))
 _rule("Transpose")(lambda op: op.tensor(0).planned([(at, None) for at in op.ints(1)]))
 _rule("Shape ShapeN VariableShape")(lambda op: [_shape(op.tensor(place, True)) for place in range(op.outputs)])
-_rule("Size")(lambda op: Tensor((), (_product(op.tensor(0, True).shape),)))
+_rule("Size")(lambda op: Tensor((), (product(op.tensor(0, True).shape),)))
 _rule("Rank")(lambda op: Tensor((), (len(op.tensor(0, True).shape),)))
 _rule("HashTable HashTableV2 MutableHashTable MutableHashTableV2")(lambda _: Tensor(()))
 _rule("VariableV2 VarHandleOp")(lambda op: Tensor(_known(op.attr("shape").shape)))
@@ -324,10 +103,10 @@ def _known(shape: Any) -> tuple[int, ...] | None:
 def _const(op: Op) -> Tensor:
     proto = op.attr("value").tensor
     dims = tuple(dim.size for dim in proto.tensor_shape.dim)
-    if proto.dtype not in _INTS or _product(dims) > _MOST_ENTRIES:
+    if proto.dtype not in _INTS or product(dims) > MOST_ENTRIES:
         return Tensor(dims)
     numbers = tuple(map(int, tf.make_ndarray(proto).flat))
-    return Tensor(dims, numbers if _is_known(*numbers) else None)
+    return Tensor(dims, numbers if is_known(*numbers) else None)
 
 
 @_rule("Sum Mean Prod Max Min Any All EuclideanNorm")
@@ -345,7 +124,7 @@ def _matrix_product(op: Op) -> Tensor:
     for tensor, name, labels in zip(op.tensors(), names, ("ik", "kj"), strict=True):
         batch = range(len(tensor.shape) - 2)[::-1]
         operands.append(([*batch, *(labels[::-1] if op.attr(name).b else labels)], tensor))
-    return _contracted(op, operands, [*max((labels[:-2] for labels, _ in operands), key=len), "i", "j"])
+    return contracted(op, operands, [*max((labels[:-2] for labels, _ in operands), key=len), "i", "j"])
 
 
 @_rule("Einsum")
@@ -359,7 +138,7 @@ def _einsum(op: Op) -> Tensor:
     pairs = [*zip(left.split(","), op.tensors(), strict=True)]
     dots = [len(tensor.shape) - len(text.replace("...", "")) for text, tensor in pairs]
     operands = [(labels(text, many), tensor) for (text, tensor), many in zip(pairs, dots, strict=True)]
-    return _contracted(op, operands, labels(right, max(dots)))
+    return contracted(op, operands, labels(right, max(dots)))
 
 
 @_rule("Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D")
@@ -370,7 +149,7 @@ def _windows(op: Op) -> Tensor:
     kernel, rates, strides = [1] * rank, [1] * rank, op.attr("strides").list.i
     if "Conv" in op.type:
         *widths, inner, outer = op.tensor(1).shape
-        sizes[channels] = _times(inner, outer) if op.type == "DepthwiseConv2dNative" else outer
+        sizes[channels] = times(inner, outer) if op.type == "DepthwiseConv2dNative" else outer
         rates = [*op.attr("dilations").list.i]
         for at, width in zip(spatial, widths, strict=True):
             kernel[at] = width
@@ -383,7 +162,7 @@ def _windows(op: Op) -> Tensor:
     for at in spatial:
         reach = (kernel[at] - 1) * rates[at] * (padding != b"SAME") - sum(pads[2 * at :][:2])
         if reach != 0 or strides[at] != 1:
-            known = _is_known(sizes[at], reach)
+            known = is_known(sizes[at], reach)
             sizes[at] = (sizes[at] - reach - 1) // strides[at] + 1 if known else fresh()
     return tensor.along(range(1, rank), sizes[1:])
 
@@ -395,7 +174,7 @@ def _transposed_convolution(op: Op) -> Tensor:
         raise Stop("is given a part of the shape")
     if not op.tensor(1).is_free or rows.axis != 0 or op.sizes(0)[0] != rows.shape[0]:
         raise Stop("has another number of rows than its input")
-    return _made(op.sizes(0))
+    return shaped(op.sizes(0))
 
 
 @_rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
@@ -413,14 +192,14 @@ def _batch_norm(op: Op) -> Sequence[Value]:
 def _reshape(op: Op) -> Tensor:
     """Entries stay in order, so rows stay whole if what comes before their axis stays as it is."""
     tensor, sizes = op.tensor(0), op.sizes(1)
-    total = fresh() if tensor.dims is None else _product(tensor.dims)
+    total = fresh() if tensor.dims is None else product(tensor.dims)
     if -1 in sizes:
-        sizes[sizes.index(-1)] = _over(total, _product(size for size in sizes if size != -1))
-    result = _made(sizes)
+        sizes[sizes.index(-1)] = over(total, product(size for size in sizes if size != -1))
+    result = shaped(sizes)
     if tensor.dims is None and result.is_free:
-        return _made(map(_counted, sizes))
-    before = _product(tensor.shape[: tensor.axis])
-    if total % _ODD == 0 or _product(sizes) != total or _product(sizes[: result.axis]) != before:
+        return shaped(map(counted, sizes))
+    before = product(tensor.shape[: tensor.axis])
+    if total % ODD == 0 or product(sizes) != total or product(sizes[: result.axis]) != before:
         raise Stop("may put entries of several rows into one")
     return result
 
@@ -428,21 +207,21 @@ def _reshape(op: Op) -> Tensor:
 @_rule("ConcatV2")
 def _concat(op: Op) -> Tensor:
     tensors, axes = op.tensors(-1), op.ints(len(op.inputs) - 1)
-    return _alike(tensors).along(axes, [reduce(_plus, [tensor.shape[axes[0]] for tensor in tensors])])
+    return alike(tensors).along(axes, [reduce(plus, [tensor.shape[axes[0]] for tensor in tensors])])
 
 
 @_rule("Split SplitV")
 def _split(op: Op) -> Sequence[Value]:
     data, axes = (1, op.ints(0)) if op.type == "Split" else (0, op.ints(2))
     tensor = op.tensor(data)
-    sizes = [_over(tensor.shape[axes[0]], op.outputs)] * op.outputs if data else map(_counted, op.sizes(1))
+    sizes = [over(tensor.shape[axes[0]], op.outputs)] * op.outputs if data else map(counted, op.sizes(1))
     return [tensor.along(axes, [size]) for size in sizes]
 
 
 @_rule("StridedSlice")
 def _strided_slice(op: Op) -> Tensor:
     tensor, at, rank = op.tensor(0), 0, len(op.tensor(0).shape)
-    plan: _Plan = []
+    plan: Plan = []
     names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
     parts = [*zip(op.sizes(1), op.sizes(2), op.sizes(3), strict=True)]
     masks = [[op.attr(name).i >> place & 1 for name in names] for place in range(len(parts))]
@@ -457,7 +236,7 @@ def _strided_slice(op: Op) -> Tensor:
         else:
             if not drops:
                 plan.append((at, _part(tensor.shape[at], None if starts else begin, None if ends else end, step)))
-            elif _has_rows(begin):
+            elif has_rows(begin):
                 raise Stop("takes a place that depends on the number of rows")
             at += 1
     return tensor.planned([*plan, *tensor.plan()[at:]])
@@ -467,18 +246,18 @@ def _part(size: int, begin: int | None, end: int | None, step: int) -> int | Non
     """The size of a slice; None: it is whole."""
     if begin in (None, 0) and end in (None, size) and step == 1:
         return None
-    if any(map(_has_rows, (begin or 0, end or 0, step))):
+    if any(map(has_rows, (begin or 0, end or 0, step))):
         raise Stop("takes places that depend on the number of rows")
-    return len(range(size)[begin:end:step]) if _is_known(size, begin or 0, end or 0, step) else fresh()
+    return len(range(size)[begin:end:step]) if is_known(size, begin or 0, end or 0, step) else fresh()
 
 
 @_rule("Slice")
 def _slice(op: Op) -> Tensor:
     tensor = op.tensor(0)
-    plan: _Plan = []
+    plan: Plan = []
     for at, (begin, count) in enumerate(zip(op.sizes(1), op.sizes(2), strict=True)):
         whole = count in (-1, tensor.shape[at])
-        plan.append((at, _part(tensor.shape[at], begin, None if whole else _plus(begin, _counted(count)), 1)))
+        plan.append((at, _part(tensor.shape[at], begin, None if whole else plus(begin, counted(count)), 1)))
     return tensor.planned(plan)
 
 
@@ -486,22 +265,22 @@ def _slice(op: Op) -> Tensor:
 def _pad(op: Op) -> Tensor:
     tensor, pads = op.alone(), op.entries(1)
     touched = [at for at, (before, after) in enumerate(pads) if not before == after == 0]
-    return tensor.along(touched, [reduce(_plus, pads[at], tensor.shape[at]) for at in touched])
+    return tensor.along(touched, [reduce(plus, pads[at], tensor.shape[at]) for at in touched])
 
 
 @_rule("Tile")
 def _tile(op: Op) -> Tensor:
     """A constant repeated N times is the same for each row."""
-    tensor, times = op.tensor(0), op.sizes(1)
-    sizes = [*map(_times, tensor.shape, times)]
-    touched = [at for at, by in enumerate(times) if by != 1]
-    return _made(sizes) if tensor.is_free else tensor.along(touched, [sizes[at] for at in touched])
+    tensor, multiples = op.tensor(0), op.sizes(1)
+    sizes = [*map(times, tensor.shape, multiples)]
+    touched = [at for at, by in enumerate(multiples) if by != 1]
+    return shaped(sizes) if tensor.is_free else tensor.along(touched, [sizes[at] for at in touched])
 
 
 @_rule("BroadcastTo Fill")
 def _filled(op: Op) -> Tensor:
-    target = _made(op.sizes(op.type == "BroadcastTo"))
-    _broadcast(op, (op.tensor(op.type == "Fill"), target))
+    target = shaped(op.sizes(op.type == "BroadcastTo"))
+    broadcast(op, (op.tensor(op.type == "Fill"), target))
     return target
 
 
@@ -511,24 +290,24 @@ def _gather(op: Op) -> Tensor:
     at = (op.ints(2)[0] if op.type == "GatherV2" else batch) % len(source.shape)
     if at == source.axis or batch < 0 or source.shape[:batch] != places.shape[:batch]:
         raise Stop("gives a row what it finds in others, or in a constant for each row")
-    return _made([*source.shape[:at], *places.shape[batch:], *source.shape[at + 1 :]])
+    return shaped([*source.shape[:at], *places.shape[batch:], *source.shape[at + 1 :]])
 
 
 @_rule("Range")
 def _range(op: Op) -> Tensor:
     op.alone()
     (begin,), (end,), (step,) = (op.sizes(place) for place in range(3))
-    if not _is_known(begin, end, step):
-        return _made([end if (begin, step) == (0, 1) else fresh()])
+    if not is_known(begin, end, step):
+        return shaped([end if (begin, step) == (0, 1) else fresh()])
     numbers = range(begin, end, step)
-    return Tensor((len(numbers),), tuple(numbers) if len(numbers) <= _MOST_ENTRIES else None)
+    return Tensor((len(numbers),), tuple(numbers) if len(numbers) <= MOST_ENTRIES else None)
 
 
 @_rule("LookupTableFind LookupTableFindV2")
 def _found(op: Op) -> Tensor:
     if op.tensor(2).shape:
         raise Stop("has several defaults, of which tables that do not change take the first")
-    return _made(op.tensor(1).shape)
+    return shaped(op.tensor(1).shape)
 
 
 @_rule("ParseExample ParseExampleV2")
@@ -540,7 +319,7 @@ def _parse_example(op: Op) -> Sequence[Value]:
     results: list[Value] = [Unknown(f"{op.type} {op.node.name!r} gives features of varying length")] * op.outputs
     for at, shape in enumerate(op.attr("dense_shapes").list.shape, 3 * len(op.attr("sparse_types").list.type)):
         sizes = _known(shape)
-        results[at] = results[at] if sizes is None else _made([rows, *sizes])
+        results[at] = results[at] if sizes is None else shaped([rows, *sizes])
     return results
 
 
@@ -576,14 +355,14 @@ def _list_item(op: Op) -> Tensor:
 
 # What ops make of sizes, as arrays.
 _FOLDS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("Add", "AddV2"), lambda _, *arrays: np.frompyfunc(_plus, 2, 1)(*arrays)),
-    "Sub": lambda _, one, other: np.frompyfunc(_plus, 2, 1)(one, -other),
-    "Mul": lambda _, *arrays: np.frompyfunc(_times, 2, 1)(*arrays),
+    **dict.fromkeys(("Add", "AddV2"), lambda _, *arrays: np.frompyfunc(plus, 2, 1)(*arrays)),
+    "Sub": lambda _, one, other: np.frompyfunc(plus, 2, 1)(one, -other),
+    "Mul": lambda _, *arrays: np.frompyfunc(times, 2, 1)(*arrays),
     "Pack": lambda op, *arrays: np.stack(arrays, op.attr("axis").i),
     "ConcatV2": lambda op, *arrays: np.concatenate(arrays[:-1], op.ints(len(arrays) - 1)[0]),
     "Cast": lambda op, array: array if op.attr("DstT").type in _INTS else None,
     "Prod": lambda op, array, _: (
-        _product(array) if array.ndim == 1 and op.ints(1) in ([0], [-1]) and not op.attr("keep_dims").b else None
+        product(array) if array.ndim == 1 and op.ints(1) in ([0], [-1]) and not op.attr("keep_dims").b else None
     ),
     "Unpack": lambda op, array: [*np.moveaxis(array, op.attr("axis").i, 0)],
     "GatherV2": lambda op, array, places, _: (
@@ -613,7 +392,7 @@ def _folded(op: Op) -> list[Tensor]:
     except (Stop, ValueError, IndexError):
         return []
     arrays = [np.array(each, object) for each in (found if isinstance(found, list) else [found])]
-    if found is None or any(array.size > _MOST_ENTRIES for array in arrays):
+    if found is None or any(array.size > MOST_ENTRIES for array in arrays):
         return []
     return [Tensor(array.shape, tuple(array.flat)) for array in arrays]
 

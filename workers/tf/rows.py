@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from workers.tf.graph import Reachable, draws_random, writes_state
-from workers.tf.row_rules import ROWS, RULES, Every, Op, Reserved, Stop, Tensor, Unknown, Value, applied, fresh, op_def
+from workers.tf.row_rules import RULES, applied
+from workers.tf.row_values import ROWS, Every, Op, Reserved, Stop, Tensor, Unknown, Value, fresh, op_def
 
 _MOST_STEPS = 1_000_000
 _DEEPEST = 40
