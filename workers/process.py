@@ -156,8 +156,6 @@ class Worker:
                     case {"trace": int(number), "model": str(model), "signature": str(signature)}, _:
                         traced = partial(self._trace, number, model, signature)
                         threading.Thread(target=self.guard, args=(traced,), name="trace", daemon=True).start()
-                    case {"stop": True}, _:
-                        os._exit(Exit.STOPPED)  # neither Python's nor TensorFlow's teardown may hang
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + BEAT_S
                 self._arenas.sweep()

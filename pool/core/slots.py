@@ -19,7 +19,7 @@ class SlotState(Enum):
     LOADING = "its process loads its models and warms them up"
     READY = "it takes jobs"
     DRAINING = "it finishes what it runs, and takes nothing new"
-    STOPPING = "its process was told to end, or was killed"
+    STOPPING = "its process was killed, and has not ended yet"
     STUCK = "its process was killed and does not end, so neither its device nor its jobs' memory may be used"
     BACKOFF = "its process ended; the next one starts after a pause"
     FATAL = "given up until somebody starts it"
@@ -36,7 +36,7 @@ STEPS = {
     LOADING: (LOADING, READY, STOPPING, *WITHOUT_PROCESS),  # to itself: from loading to warming up
     READY: (DRAINING, STOPPING, *WITHOUT_PROCESS),
     DRAINING: (STOPPING, *WITHOUT_PROCESS),
-    STOPPING: (STOPPING, STUCK, *WITHOUT_PROCESS),  # to itself: told first, then killed
+    STOPPING: (STUCK, *WITHOUT_PROCESS),
     STUCK: WITHOUT_PROCESS,
     BACKOFF: (STARTING, STOPPED),
     FATAL: (STARTING, STOPPED),
@@ -53,7 +53,6 @@ class Slot:
     due: float = inf  # when `overdue` has something to say
     incarnation: int = 0
     is_wanted: bool = False
-    is_killed: bool = False
     failures: int = 0
     reason: str = ""  # why its last process ended
 
@@ -66,25 +65,24 @@ class Slot:
     def start(self, now: float, budget_s: float) -> None:
         self.step(STARTING, now, budget_s)
         self.incarnation += 1
-        self.is_wanted, self.is_killed = True, False
+        self.is_wanted = True
 
     def drain(self, now: float, budget_s: float) -> None:
         """It is wanted no more, once it has finished what it runs."""
         self.step(DRAINING, now, budget_s)
         self.is_wanted = False
 
-    def stop(self, now: float, grace_s: float) -> None:
-        """It is wanted no more. Its process has to be told to end, and killed when `grace_s` is over."""
+    def stop(self, now: float) -> None:
+        """It is wanted no more. If it has a process, SIGKILL is sent."""
         if self.state in (BACKOFF, FATAL):
             self.step(STOPPED, now)
-        elif self.state not in (STOPPED, STUCK):
-            self.step(STOPPING, now, grace_s)
+        elif self.state not in (STOPPED, STOPPING, STUCK):
+            self.kill(now)
         self.is_wanted = False
 
     def kill(self, now: float) -> None:
         """SIGKILL is sent. If the slot is wanted, another process follows the exit."""
         self.step(STOPPING, now, KILL_S)
-        self.is_killed = True
 
     def exited(self, now: float, reason: str, held_jobs: bool, is_restartable: bool = True) -> None:
         """The exit of its process was seen. `is_restartable`: False if the next one would fail in the same way."""
@@ -104,7 +102,7 @@ class Slot:
         """STARTING: start it. STOPPING: kill it, for it has not come so far in time. STUCK: it has become that."""
         if now < self.due:
             return None
-        if self.state is STOPPING and self.is_killed:
+        if self.state is STOPPING:
             self.step(STUCK, now)
             return STUCK
         return STARTING if self.state is BACKOFF else STOPPING

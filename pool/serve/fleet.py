@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -36,7 +36,7 @@ LOOK_S = 1.0  # between two looks at workers whose link says nothing
 EXIT_LOOK_S = 0.002  # once the link has ended, the exit follows at once
 SILENT_S = 20.0
 STACKS_S = 0.3  # for the signal handler of a hung worker
-STOP_S = 5.0
+EXIT_S = 5.0  # from the end of the link to that of the process
 DRAIN_LOOK_S = 0.01
 OVERDUE = "when its time was over"
 MOST_SIGNATURES = 4096
@@ -165,15 +165,18 @@ class Fleet:
         self.next_look = due
 
     def _drain(self, seat: Seat, now: float) -> None:
-        """Its worker takes what waits for a model that nobody will serve after it; then it runs out, and ends."""
+        """Its worker takes what waits for a model that nobody will serve after it; then it runs out, and ends.
+
+        At a stop that is each model, and what waits are the halves of failed batches.
+        """
         worker = seat.worker
         if worker is None or worker.core is None:
             return
-        leaving = seat.told["models"].keys() - self.plan.models.keys()
+        leaving = seat.told["models"].keys() - (self.plan.models.keys() if self.scheduler.is_taking else set())
         if not any(self.scheduler.load_of(name) for name in leaving):
             self.scheduler.close(worker.core)
         if worker.core.is_closed and not worker.core.running:
-            self.stop([seat], now)
+            self.stop(seat, now)
 
     def _look_at(self, worker: Worker, now: float) -> None:
         """For its exit, or for a reason to kill it."""
@@ -184,7 +187,7 @@ class Fleet:
             worker.kill()
         if (status := worker.poll()) is not None:
             self._exited(worker, status, now)
-        elif worker.link_ended and now - worker.heard_at > STOP_S:
+        elif worker.link_ended and now - worker.heard_at > EXIT_S:
             self.kill(worker, "its link ended, and it did not", now)
         elif worker.core is not None and not worker.core.running and now - worker.heard_at > SILENT_S:
             # Imports and loads hold Python's lock for long, and a batch has a budget of its own.
@@ -214,7 +217,7 @@ class Fleet:
             seat.slot.drain(now, self.config.pool.drain_timeout)
             self.next_look = now
         else:
-            self.stop([seat], now)
+            self.stop(seat, now)
 
     def start(self, seat: Seat, now: float) -> None:
         slot, device = seat.slot, seat.device
@@ -428,12 +431,12 @@ class Fleet:
         with suppress(KeyError):  # it was forgotten at its end
             self._sources.unregister(descriptor)
 
-    def stop(self, seats: Iterable[Seat], now: float) -> None:
-        """They are told to end. REQUIRES that they run nothing that is still wanted."""
-        for seat in seats:
-            seat.slot.stop(now, STOP_S)
-            if seat.worker is not None:
-                self.tell(seat.worker, {"stop": True})
+    def stop(self, seat: Seat, now: float) -> None:
+        """Its worker is killed, which has nothing to finish. REQUIRES that it runs nothing that is still wanted."""
+        seat.slot.stop(now)
+        if (worker := seat.worker) is not None and not worker.killed_for:
+            worker.killed_for = "it is wanted no more"
+            worker.kill()
         self.next_look = now
 
     @property

@@ -81,7 +81,6 @@ class Service:
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
         """The first number of a descriptor that no peer gets: the kernel gives out the smallest that is free."""
         self._state = ""
-        self._stop_by = math.inf
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._router, self._monitor = router(self._context, self.endpoint)
         self._entrance = entrance(path.with_name(f"{path.name}.link"))
@@ -148,9 +147,6 @@ class Service:
             self.changes.watch(now)
             self._ask_again(now)
         self._retry(now)
-        if now >= self._stop_by or (self._stop_by < math.inf and self.scheduler.jobs == 0):
-            self._stop_by = math.inf
-            self.fleet.stop(self.fleet.seats, now)
         self._notifier.alive(now)
 
     def _news(self, now: float) -> None:
@@ -160,13 +156,14 @@ class Service:
         if not self.is_stopping:
             self.changes.act(now)
         self.door.want(DoorSettings() if self.is_stopping else fleet.config.door, now)
-        # At a stop the door ends first, with the requests that it has. Then jobs that wait are handed back, those that
-        # run end, and the workers are told to.
+        # At a stop the door ends first, with the requests that it has. Then jobs that wait are handed back, and each
+        # slot drains.
         if self.is_stopping and self.door.pid is None and self.scheduler.is_taking:
-            self._stop_by = now + fleet.config.pool.drain_timeout
             log.info("stopping: running jobs have %g s", fleet.config.pool.drain_timeout)
-            fleet.next_look = now
             self.scheduler.stop_taking()
+            for seat in fleet.seats:
+                if seat.phase is not Phase.LEAVING:
+                    fleet.retire(seat, now)
         for name in fleet.models:
             if why := fleet.why_unserved(name):
                 self.scheduler.give_up(name, why)

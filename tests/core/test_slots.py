@@ -88,12 +88,13 @@ def test_a_phase_that_takes_too_long_ends_in_a_kill_and_a_kill_without_an_exit_i
 
 def test_a_stopped_slot_stays_stopped() -> None:
     slot = ready()
-    slot.stop(1.0, 5.0)
-    assert (slot.state, slot.due) == (STOPPING, 6.0)
-    assert slot.overdue(6.0) is STOPPING, "it was told, and has to be killed"
-    slot.exited(7.0, "exit status 0", held_jobs=False)
+    slot.stop(1.0)
+    assert (slot.state, slot.due) == (STOPPING, 11.0)
+    slot.stop(2.0)
+    assert (slot.state, slot.due) == (STOPPING, 11.0), "it was killed once, and has no more time"
+    slot.exited(7.0, "SIGKILL", held_jobs=False)
     assert (slot.state, slot.due, slot.failures) == (STOPPED, inf, 0)
     for state in (STOPPED, BACKOFF, FATAL):
         slot = Slot(0, state=state, is_wanted=True)
-        slot.stop(0.0, 5.0)
+        slot.stop(0.0)
         assert (slot.state, slot.is_wanted) == (STOPPED, False)
