@@ -289,14 +289,14 @@ class Service:
             return
         self.sources.unregister(client.link.socket)
         self._clients.discard(client)
-        for key in (client.token, *client.routes):
-            self._channel_gone(key)
-        self.scheduler.account_ends(client.account)
+        for route in (client.token, *client.routes):
+            self._channel_gone(client, route)
         for arena in [*client.arenas]:
             self._drop(client, arena)
         close_aside(client.link.socket.detach())
 
-    def _channel_gone(self, route: bytes) -> None:
+    def _channel_gone(self, client: Client, route: bytes) -> None:
+        self.scheduler.channel_ends(client.account, route)
         self._peers.pop(route, None)
         self._outbox.pop(route, None)
         self._unread.pop(route, None)
@@ -307,9 +307,8 @@ class Service:
         elif body.kind == Kind.ASK:
             self._ask(client, route, body, is_alone, now)
         elif body.kind == Kind.CLOSE:
-            self.scheduler.channel_ends(client.account, route)
             client.routes.discard(route)
-            self._channel_gone(route)
+            self._channel_gone(client, route)
         else:
             raise BadMessage(f"a body of kind {body.kind}")
 

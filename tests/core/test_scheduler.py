@@ -114,5 +114,5 @@ def test_a_client_may_end_while_batches_are_being_sent() -> None:
     scene.submit(2)
     batches = scene.scheduler.dispatch(0.0)
     next(batches)
-    scene.scheduler.account_ends(scene.account)
+    scene.scheduler.channel_ends(scene.account, b"")
     assert list(batches) == [], "what has no body any more is not sent"

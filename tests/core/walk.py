@@ -306,10 +306,8 @@ class Walk:
         running = [each for each in records if each.seat is not None]
         for record in records:
             self.ledger.ended(record, "cancelled")
-        if account is None:
-            self.scheduler.channel_ends(self.accounts[index], channels[0])
-        else:
-            self.scheduler.account_ends(self.accounts[index])
+        for channel in channels:
+            self.scheduler.channel_ends(self.accounts[index], channel)
         for record in records:
             assert bool(record.gave_back) == (record not in running), f"{record} is released too early or not at all"
 
