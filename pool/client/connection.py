@@ -14,7 +14,7 @@ from pool.client.inputs import Planner
 from pool.endpoint import ipc_path, sought
 from pool.errors import Incompatible, PoolUnreachable
 from pool.wire import RELEASE, WIRE
-from pool.wire.bodies import join
+from pool.wire.bodies import Kind, plain
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage
 
@@ -59,7 +59,7 @@ class Connection:
                 versions = f"the pool at {self.endpoint} is release {release}, this client {RELEASE}"
                 raise Incompatible(f"{versions}: install the same release for both, and restart the pool")
             case {"token": bytes(token), "timeout_s": float() | int() as timeout_s}, _:
-                self.join, self.timeout_s = join(token), float(timeout_s)
+                self.join, self.timeout_s = plain(Kind.JOIN, data=token), float(timeout_s)
             case _:
                 raise Incompatible(f"what listens at {self.endpoint} says nothing that release {RELEASE} knows")
 

@@ -104,10 +104,6 @@ def plain(kind: int, job: int = 0, data: bytes = b"", flags: int = 0, seconds: f
     return HEAD.pack(kind, flags, 0, 0, 0, len(data), job, seconds, 0.0) + data
 
 
-def join(token: bytes) -> bytes:
-    return plain(Kind.JOIN, data=token)
-
-
 def pack(value: object) -> bytes:
     """As msgpack, whatever a text holds: lone surrogates of file names and error texts become escapes."""
     return bytes(msgpack.packb(value, unicode_errors="backslashreplace", default=str))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zmq
 
-from pool.wire.bodies import HEAD, Kind, join, pack
+from pool.wire.bodies import HEAD, Kind, pack, plain
 from pool.wire.link import SEALS
 from support.pools import RunningPool, StartPool, until
 from support.raw import RawClient, RawSocket, flooded, job, lingering, memory, shared_job
@@ -155,7 +155,7 @@ def test_a_descriptor_that_closes_slowly_stalls_nobody(running: RunningPool, raw
 
 def test_who_has_not_joined_hears_that_it_is_gone(running: RunningPool, raw: RawClient) -> None:
     with zmq.Context() as context:
-        for first in (b"", b"junk", join(b"0" * 16), HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0)):
+        for first in (b"", b"junk", plain(Kind.JOIN, data=b"0" * 16), HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, 1.0, 0.0)):
             stranger = RawSocket(running.endpoint, b"0" * 16, context)
             stranger.zmq.send(first)
             assert [body.kind for body in stranger.receive()] == [Kind.GONE]

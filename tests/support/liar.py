@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zmq
 
-from pool.wire.bodies import BATCH, HEAD, Kind, bodies, failure, join
+from pool.wire.bodies import BATCH, HEAD, Kind, bodies, failure, plain
 from pool.wire.link import Link
 from pool.wire.signatures import Signature, TensorInfo
 
@@ -92,7 +92,7 @@ def tell(lie: str) -> None:
 def answer(lie: str, welcome: dict[str, object]) -> None:
     dealer = zmq.Context().socket(zmq.DEALER)
     dealer.connect(str(welcome["address"]))
-    dealer.send(join(bytes(welcome["token"])))  # type: ignore[arg-type]
+    dealer.send(plain(Kind.JOIN, data=bytes(welcome["token"])))  # type: ignore[arg-type]
     _, _, _, count, number = BATCH.unpack_from(frame := dealer.recv())
     jobs = [*bodies(frame, BATCH.size)]
     while len(jobs) < count:

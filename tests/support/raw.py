@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from pool.wire.bodies import HEAD, PART, SHARED, Body, Kind, bodies, failure_of, join, pack
+from pool.wire.bodies import HEAD, PART, SHARED, Body, Kind, bodies, failure_of, pack, plain
 from pool.wire.link import SEALS, Link
 from pool.wire.specs import job_spec, parse_answer, unpack
 from pool.wire.tensors import Layout, describe, encode
@@ -88,7 +88,7 @@ class RawSocket:
         self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)
         self.zmq.connect(endpoint)
         with suppress(zmq.Again):  # the pool cuts the connection of a process without a link
-            self.zmq.send(join(token), zmq.NOBLOCK)
+            self.zmq.send(plain(Kind.JOIN, data=token), zmq.NOBLOCK)
 
     def receive(self) -> Iterator[Body]:
         """The bodies of one message."""
