@@ -113,19 +113,17 @@ class Dispatcher:
             if batch is not None:
                 yield batch
 
-    def hung(self, now: float) -> list[tuple[Worker, str]]:
-        """Workers to kill, each told once: a batch of theirs is past `hung_after`. They get nothing more."""
+    def hung(self, now: float) -> list[Batch]:
+        """Batches past `hung_after`, each told once. Their workers get nothing more, and are to be killed."""
         if now < self._hangs_at:
             return []
-        late: dict[Worker, str] = {}
-        self._hangs_at = inf
-        for batch in [batch for worker in self.workers for batch in worker.running.values()]:
-            if batch.hangs_at <= now:
-                batch.hangs_at = inf
-                late[batch.worker] = f"a batch of {batch.model.name!r} has run for {now - batch.began:.0f} s"
-                self.close(batch.worker)
-            self._hangs_at = min(self._hangs_at, batch.hangs_at)
-        return list(late.items())
+        running = [batch for worker in self.workers for batch in worker.running.values()]
+        late = [batch for batch in running if batch.hangs_at <= now]
+        for batch in late:
+            batch.hangs_at = inf
+            self.close(batch.worker)
+        self._hangs_at = min([batch.hangs_at for batch in running], default=inf)
+        return late
 
     def _want(self, model: Model) -> None:
         """The model may have something to run."""

@@ -19,7 +19,6 @@ from typing import Any
 from pool.config import Config
 from pool.core.dispatcher import Policy
 from pool.core.jobs import ModelPolicy
-from pool.core.jobs import Worker as CoreWorker
 from pool.core.scheduler import Refused, Scheduler
 from pool.core.slots import Slot, SlotState
 from pool.devices import cpu_share, environment
@@ -59,7 +58,6 @@ class Fleet:
         self.turn: int | None = None  # the slot that is changed now: what it misses may come yet
         self.is_starting = True
         self.models: dict[str, dict[str, Any]] = {}  # planned or still served; with what the last READY worker said
-        self.workers: dict[CoreWorker, Worker] = {}  # those that are READY
         self.deaths: deque[tuple[float, int, str]] = deque(maxlen=10)  # the last ones: when, which slot, why
         self.death_causes: defaultdict[int, Counter[str]] = defaultdict(Counter)  # of all, by slot
         self.has_news = True  # a slot has come up or gone since somebody set this to False
@@ -342,7 +340,6 @@ class Fleet:
             for note in said["notes"]:
                 log.info("slot %d: model %s: %s", number, name, note)
         worker.core = self.scheduler.worker_comes(number, list(worker.loaded))
-        self.workers[worker.core] = worker
         seat.slot.step(SlotState.READY, now)
         worker.phase = "ready"
         log.info("slot %d is READY on %s: %s", number, seat.device.label, ", ".join(worker.loaded))
@@ -386,7 +383,6 @@ class Fleet:
         reason = worker.killed_for or ": ".join(filter(None, (exit_text(status), worker.ending)))
         held = bool(core and core.running)
         if core is not None:
-            del self.workers[core]
             self.scheduler.worker_died(core, reason, now)
         # After READY an exit status may be the model's own `exit()`, so it says nothing.
         is_restartable = core is not None or status not in FINAL

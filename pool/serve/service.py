@@ -133,8 +133,9 @@ class Service:
 
     def _timers(self, now: float) -> None:
         self.scheduler.expire(now)
-        for core, reason in self.scheduler.hung(now):
-            self.fleet.kill(self.fleet.workers[core], f"it hangs: {reason}", now, is_hung=True)
+        for batch in self.scheduler.hung(now):
+            why = f"it hangs: a batch of {batch.model.name!r} has run for {now - batch.began:.0f} s"
+            self.fleet.kill(self.fleet.peers[batch.lane], why, now, is_hung=True)
         if now >= self.fleet.next_look:
             self.fleet.look(now)
         if now >= self.changes.due:
@@ -436,7 +437,7 @@ class Service:
                 self._cut_off(client, BadMessage(f"it does not read: {held} bytes of answers wait"), now)
 
     def _run(self, batch: Batch, now: float) -> None:
-        worker = self.fleet.workers[batch.worker]
+        worker: Worker = self.fleet.peers[batch.lane]
         frames = [BATCH.pack(RUN, 0, batch.worker.numbers[batch.model], len(batch.jobs), batch.number)]
         for job in batch.jobs:
             body = job.body

@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant("a lost stateful job does not", "scheduler", "        if model.policy.is_stateful:\n            text", "        if 0:\n            text"),
     Mutant("a closed worker gets nothing", "dispatcher", "if worker.is_closed or worker.is_exclusive", "if worker.is_exclusive"),
     Mutant("a batch has as long as its jobs", "dispatcher", "longest_s = job.deadline - job.arrived", "pass"),
-    Mutant("a hung batch is told", "dispatcher", "self._hangs_at = min(self._hangs_at, batch.hangs_at)", "pass"),
+    Mutant("a hung batch is told", "dispatcher", "min([batch.hangs_at for batch in running], default=inf)", "inf"),
     # --- how a job ends ---
     Mutant("it ends at its deadline while it runs", "scheduler", "if job.state is not ENDED:", "if job.state is QUEUED:"),
     Mutant("somebody looks at each deadline", "scheduler", "min(deadlines[0][0] if", "min(deadlines[0][0] + 1 if"),

@@ -173,9 +173,8 @@ class Walk:
 
     def _turn(self) -> None:
         self.scheduler.expire(self.now)
-        for worker, reason in self.scheduler.hung(self.now):
-            assert reason
-            seat = next(seat for seat, each in self.workers.items() if each is worker)
+        for batch in self.scheduler.hung(self.now):
+            seat = next(seat for seat, each in self.workers.items() if each is batch.worker)
             late = [began for _, records, began in seat.running.values() if self._hangs_at(records, began) <= self.now]
             assert late, f"{seat} does not hang"
             assert seat.is_open or not seat.is_dead
