@@ -58,7 +58,6 @@ from pool.wire.signatures import Signature, signature_name
 from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job, unpack
 
 JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCEL), int(Kind.DONE), int(Kind.RUN)
-JOIN_BYTES = HEAD.size + TOKEN_BYTES
 RETRY_S = 0.02
 MOST_CLIENTS, MOST_CHANNELS = 1000, 128  # channels of a client
 MOST_UNREAD_BYTES, MOST_UNREAD_S = 64 << 20, 30.0
@@ -212,7 +211,7 @@ class Service:
 
     def _join(self, route: bytes, frame: bytes | None) -> None:
         """The only message that an unknown route may send. Whoever sends another one hears that it is gone."""
-        if frame is not None and len(frame) == JOIN_BYTES and frame[0] == Kind.JOIN:
+        if frame is not None and len(frame) == HEAD.size + TOKEN_BYTES and frame[0] == Kind.JOIN:
             peer = self._peers.get(frame[HEAD.size :])
             if peer is not None and (isinstance(peer, Worker) or len(peer.routes) < MOST_CHANNELS):
                 self._peers[route] = peer
@@ -307,7 +306,7 @@ class Service:
             self.scheduler.cancel(client.account, route, body.job)
         elif body.kind == Kind.ASK:
             self._ask(client, route, body, is_alone, now)
-        elif body.kind == Kind.CLOSE:
+        elif body.kind == Kind.CLOSE and is_alone:  # nothing may come after it
             client.routes.discard(route)
             self._channel_gone(client, route)
         else:

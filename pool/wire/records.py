@@ -8,9 +8,8 @@ class SlotRecord(TypedDict):
     slot: int
     device: str  # its label, such as "cpu:0"
     uuids: Sequence[str]
-    gpus: list[
-        dict[str, Any]
-    ]  # uuid, used_bytes, total_bytes, utilization (%), temperature (°C); None: NVML does not tell
+    # Of each its uuid, used_bytes, total_bytes, utilization (%), temperature (°C); None: NVML does not tell.
+    gpus: list[dict[str, Any]]
     pid: int | None  # of its worker
     state: str  # a name of `pool.core.slots.SlotState`
     for_s: float
