@@ -8,10 +8,16 @@ has two workers, whatever changes. A model that moves comes to its new slot befo
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pool.core.slots import Slot, SlotState
+from pool.devices import Device
 from pool.plan.wanted import Told, models_of
+
+if TYPE_CHECKING:
+    from pool.serve.worker import Worker
 
 
 class Phase(Enum):
@@ -26,20 +32,35 @@ class Phase(Enum):
 COMING, SERVING, DOWN, LEAVING = Phase.COMING, Phase.SERVING, Phase.DOWN, Phase.LEAVING
 
 
-class Seat(Protocol):
-    @property
-    def number(self) -> int: ...
-    @property
-    def told(self) -> Told: ...
-    @property
-    def phase(self) -> Phase: ...
-    @property
-    def failed(self) -> Collection[str]:
-        """Models that it was told of and does not serve, once it is SERVING."""
+@dataclass(eq=False)
+class Seat:
+    """A slot, and a worker with those that follow it, all with the same models. A replacement has a seat of its own."""
+
+    slot: Slot
+    device: Device
+    told: Told
+    worker: "Worker | None" = None
+    jobs: int = 0  # that its workers have answered
+    failed: dict[str, str] = field(default_factory=dict)  # by model, why it could not be loaded here
+    left_out: set[str] = field(default_factory=set)  # models that workers died of, and are told of no more
+    died_of: str = ""  # the model that its last worker was loading when it died
+    is_accepted: bool = False  # it has failed, and nothing can be taken back: what comes up of it takes over
 
     @property
-    def is_accepted(self) -> bool:
-        """It has failed, and nothing can be taken back: what comes up of it takes over."""
+    def number(self) -> int:
+        return self.slot.number
+
+    def serves(self, model: str) -> bool:
+        return self.slot.state is SlotState.READY and self.worker is not None and model in self.worker.loaded
+
+    @property
+    def phase(self) -> Phase:
+        slot = self.slot
+        if not slot.is_wanted:
+            return LEAVING
+        if slot.state is SlotState.READY:
+            return SERVING
+        return DOWN if slot.state in (SlotState.BACKOFF, SlotState.FATAL, SlotState.STUCK) else COMING
 
 
 class Open(NamedTuple):
@@ -49,13 +70,13 @@ class Open(NamedTuple):
 
 
 class Retire(NamedTuple):
-    seat: Any
+    seat: Seat
 
 
 class Failed(NamedTuple):
     """The turn has ended: the new seat did not come up, or not with all of its models."""
 
-    seat: Any
+    seat: Seat
 
 
 class Rollout:

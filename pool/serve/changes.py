@@ -26,11 +26,10 @@ from pool.devices import fits_beside
 from pool.errors import InvalidConfig
 from pool.plan.facts import Facts, completed, looked, reloaded, restarted, rested
 from pool.plan.footprints import Footprints
-from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout
+from pool.plan.rollout import Failed, Open, Phase, Retire, Rollout, Seat
 from pool.plan.versions import Look
 from pool.plan.wanted import Plan, of_model, planned
 from pool.serve.fleet import Fleet
-from pool.serve.worker import Seat
 
 VERDICT_S = 6.0  # NVML's word that a GPU is lost comes later than the end of the worker that lost it
 DISK_S = 60.0

@@ -23,9 +23,9 @@ from pool.core.scheduler import Refused, Scheduler
 from pool.core.slots import Slot, SlotState
 from pool.devices import cpu_share, environment
 from pool.devices.monitor import Monitor
-from pool.plan.rollout import Phase
+from pool.plan.rollout import Phase, Seat
 from pool.plan.wanted import Plan
-from pool.serve.worker import Seat, Worker, exit_text
+from pool.serve.worker import Worker, exit_text
 from pool.wire import FINAL, RELEASE, WIRE
 from pool.wire.link import MOST_AT_ONCE, close_aside
 from pool.wire.signatures import Signature, choice
@@ -163,10 +163,7 @@ class Fleet:
         self.next_look = due
 
     def _drain(self, seat: Seat, now: float) -> None:
-        """Its worker takes what waits for a model that nobody will serve after it; then it runs out, and ends.
-
-        At a stop that is each model, and what waits are the halves of failed batches.
-        """
+        """Its worker takes what waits for models that nobody will serve after it, at a stop all; then it runs out."""
         worker = seat.worker
         if worker is None or worker.core is None:
             return

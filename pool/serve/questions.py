@@ -12,11 +12,11 @@ from pool.core.jobs import Counts, Model
 from pool.core.scheduler import Refused
 from pool.core.slots import SlotState
 from pool.log import Log
+from pool.plan.rollout import Seat
 from pool.serve.changes import Changes, Progress
 from pool.serve.door import Door
 from pool.serve.fleet import Fleet
 from pool.serve.sockets import Client
-from pool.serve.worker import Seat
 from pool.wire import RELEASE
 from pool.wire.records import LoadRecord, ModelRecord, SlotRecord, Status
 from pool.wire.signatures import signature_name

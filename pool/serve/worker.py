@@ -9,52 +9,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from pool.core.jobs import Worker as CoreWorker
-from pool.core.slots import Slot, SlotState
-from pool.devices import Device
-from pool.plan.rollout import Phase
-from pool.plan.wanted import Told
+from pool.plan.rollout import Seat
 from pool.wire import Exit
 from pool.wire.bodies import TOKEN_BYTES
 from pool.wire.link import SEALS, Link
 
 STACKS_BYTES = 256 << 10
 READ_BYTES = 64 << 10
-
-
-@dataclass(eq=False)
-class Seat:
-    """A slot, and a worker with those that follow it, all with the same models. A replacement has a seat of its own."""
-
-    slot: Slot
-    device: Device
-    told: Told
-    worker: "Worker | None" = None
-    jobs: int = 0  # that its workers have answered
-    failed: dict[str, str] = field(default_factory=dict)  # by model, why it could not be loaded here
-    left_out: set[str] = field(default_factory=set)  # models that workers died of, and are told of no more
-    died_of: str = ""  # the model that its last worker was loading when it died
-    is_accepted: bool = False  # it has failed, and nothing can be taken back: what comes up of it takes over
-
-    @property
-    def number(self) -> int:
-        return self.slot.number
-
-    def serves(self, model: str) -> bool:
-        return self.slot.state is SlotState.READY and self.worker is not None and model in self.worker.loaded
-
-    @property
-    def phase(self) -> Phase:
-        slot = self.slot
-        if not slot.is_wanted:
-            return Phase.LEAVING
-        if slot.state is SlotState.READY:
-            return Phase.SERVING
-        return Phase.DOWN if slot.state in (SlotState.BACKOFF, SlotState.FATAL, SlotState.STUCK) else Phase.COMING
 
 
 class Worker:
