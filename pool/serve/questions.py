@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pool.core.jobs import Counts, Model
 from pool.core.scheduler import Refused
@@ -116,9 +116,8 @@ class Questions:
         return described if described["slots"] else None
 
     def _described(self, model: str) -> ModelRecord:
-        fleet = self._fleet
-        record: Any = fleet.models[model] | {"slots": fleet.serving(model), "why": fleet.why_unserved(model)}
-        return record  # type: ignore[no-any-return]
+        fleet, known = self._fleet, self._fleet.models[model]
+        return cast(ModelRecord, known | {"slots": fleet.serving(model), "why": fleet.why_unserved(model)})
 
     def _status(self, now: float) -> Status:
         scheduler, fleet = self._scheduler, self._fleet

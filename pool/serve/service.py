@@ -451,8 +451,7 @@ class Service:
         arena, client = PART.unpack_from(job.body, len(job.body) - 40)[0], self._peers.get(job.channel)
         if arena not in worker.arenas and isinstance(client, Client) and arena in client.arenas:
             worker.arenas.add(arena)
-            descriptor, size = client.arenas[arena]
-            self.fleet.tell(worker, {"arena": arena, "bytes": size}, descriptor)
+            self.fleet.tell(worker, {"arena": arena}, client.arenas[arena][0])
         return arena in worker.arenas
 
     def _batch_done(self, worker: Worker, route: bytes, frame: bytes, now: float) -> None:

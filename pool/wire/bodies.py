@@ -76,7 +76,6 @@ class Body(NamedTuple):
     ends: int
     job: int
     seconds: float
-    more_seconds: float
     whole: bytes
     """The body itself, to be forwarded."""
 
@@ -95,7 +94,7 @@ def bodies(frame: bytes, at: int = 0) -> Iterator[Body]:
         if not 0.0 <= seconds <= MOST_SECONDS or not 0.0 <= more <= MOST_SECONDS:  # NaN is neither
             raise BadMessage("seconds that are no time")
         whole = frame if at == 0 and ends == end else frame[at:ends]
-        yield Body(kind, flags, priority, attempts, frame[at + 28 : begins], begins, ends, job, seconds, more, whole)
+        yield Body(kind, flags, priority, attempts, frame[at + 28 : begins], begins, ends, job, seconds, whole)
         at = ends
 
 
