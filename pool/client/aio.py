@@ -161,7 +161,7 @@ class LoopDriver(Driver["asyncio.Future[Result]"]):
             self.loop.remove_reader(self._sources.pop())
         self._watched = channel
         if channel is not None:
-            self._sources = [int(channel.socket.getsockopt(zmq.FD)), channel.connection.link.fileno()]
+            self._sources = [int(channel.socket.getsockopt(zmq.FD)), channel.connection.link.socket.fileno()]
             for source, is_link in zip(self._sources, (False, True), strict=True):
                 self.loop.add_reader(source, self.run, is_link)
 

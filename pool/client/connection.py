@@ -105,11 +105,11 @@ class Connection:
         """Ends all channels too: who waits there sees the link's end."""
         with suppress(OSError):
             self.link.socket.shutdown(socket.SHUT_RDWR)
-        self.link.close()
+        self.link.socket.close()
 
     def __del__(self) -> None:
         if hasattr(self, "link"):
-            self.link.close()
+            self.link.socket.close()
 
 
 class Connector:
@@ -178,5 +178,5 @@ class Connector:
         self._lock = threading.Lock()
         for connection in (self._current, self._greeting):
             if connection is not None:
-                connection.link.close()
+                connection.link.socket.close()
         self._current = self._greeting = None

@@ -312,7 +312,7 @@ class Sender(Driver[JobFuture]):
         if self.channel is not None:
             sources.append((self.channel.socket, POLLIN | POLLOUT if self._unsent else POLLIN))
             if self._leaves_at == inf:
-                link = self.channel.connection.link.fileno()
+                link = self.channel.connection.link.socket.fileno()
                 sources.append((link, POLLIN))
         ready = [source for source, _ in zmq_poll(sources, int(seconds * 1000) + (seconds > 0))]
         if self._bell in ready:

@@ -226,7 +226,7 @@ class Fleet:
             slot.exited(now, f"no process could be started: {error}", held_jobs=False)
             return
         self.peers[worker.token] = worker
-        self._sources.register(worker.link.fileno(), EVENT_READ, lambda: self.hear(worker))
+        self._sources.register(worker.link.socket.fileno(), EVENT_READ, lambda: self.hear(worker))
         self._sources.register(worker.output, EVENT_READ, lambda: self._read(worker))
         shown = {"uuids": device.uuids, "label": device.label}
         welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self.address}
@@ -266,7 +266,7 @@ class Fleet:
                 said = worker.link.receive()
                 if said is None:
                     worker.link_ended, self.next_look = True, now
-                    self._forget(worker.link.fileno())
+                    self._forget(worker.link.socket.fileno())
                 elif said[1] >= 0:
                     close_aside(said[1])
                     raise BadMessage("a descriptor")
@@ -370,7 +370,7 @@ class Fleet:
         self.hear(worker)  # its last words
         seat, slot, core = worker.seat, worker.seat.slot, worker.core
         self._read(worker)
-        self._forget(worker.link.fileno())  # a child of it may hold the other end open
+        self._forget(worker.link.socket.fileno())  # a child of it may hold the other end open
         self._forget(worker.output)
         seat.worker = None
         if seat.device.uuids:

@@ -100,7 +100,7 @@ class Worker:
 
     def close(self) -> None:
         """Gives up what the pool holds of it. After its exit was seen."""
-        self.link.close()
+        self.link.socket.close()
         os.close(self.output)
         os.close(self._stacks)
 

@@ -194,7 +194,7 @@ def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(running: Running
         os.close(lent)
         client.send(b"".join(job(number, "double", x=X) for number in range(100)))
         client.send(shared_job(100, "double", (5, 0, 64, 64, 64), x=X))
-        client.link.close()  # while its letters are on the way
+        client.link.socket.close()  # while its letters are on the way
         with contextlib.suppress(zmq.Again):
             client.socket.zmq.send(job(101, "double", x=X), zmq.NOBLOCK)
         client.socket.zmq.close()

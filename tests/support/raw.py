@@ -135,4 +135,4 @@ class RawClient:
     def close(self) -> None:
         self.socket.zmq.close()
         self.context.term()
-        self.link.close()
+        self.link.socket.close()

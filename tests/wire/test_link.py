@@ -23,7 +23,7 @@ def pair() -> Iterator[Pair]:
     links = Link(one), Link(other)
     yield links
     for link in links:
-        link.close()
+        link.socket.close()
 
 
 def test_messages_arrive_in_order_with_their_descriptors_though_the_other_reads_late(pair: Pair) -> None:

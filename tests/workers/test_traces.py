@@ -44,7 +44,7 @@ def running(models: dict[str, str]) -> Iterator[tuple[Link, subprocess.Popen[byt
     finally:
         process.kill()
         process.wait(WAIT_S)
-        link.close()
+        link.socket.close()
 
 
 def hear(link: Link, key: str) -> dict[str, Any]:
