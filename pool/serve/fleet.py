@@ -270,7 +270,7 @@ class Fleet:
                 elif said[1] >= 0:
                     close_aside(said[1])
                     raise BadMessage("a descriptor")
-                else:
+                elif not worker.killed_for:
                     worker.heard_at = now
                     self._told(worker, said[0], now)
         except BlockingIOError:
@@ -306,8 +306,6 @@ class Fleet:
                 worker.loaded[model] = dict(message)
             case {"ready": True} if worker.core is None and slot.state is SlotState.LOADING and worker.loaded:
                 self._ready(worker, now)
-            case {"ready": True} if slot.state is SlotState.STOPPING:
-                pass
             case {"traced": int(number)}:
                 if number in worker.traces:  # else nobody waits for it any more
                     worker.traces[number] = dict(message)
