@@ -33,9 +33,8 @@ class Connection:
         self.endpoint = endpoint
         self.pid = os.getpid()
         self._greets_until = time.monotonic() + CONNECT_S
-        self._arenas = 0
+        self._lent: set[int] = set()  # numbers of arenas, until the pool was told that they are dropped
         self._dropped: deque[int] = deque()
-        self._lock = threading.Lock()
         self.link = Link(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
         try:
             self.link.socket.connect(endpoint.removeprefix("ipc://") + ".link")
@@ -73,33 +72,28 @@ class Connection:
 
     def arena(self, size: int) -> Arena | None:
         """Lent to the pool as long as it is used here. None: no more now, tensors travel in their bodies."""
-        with self._lock, suppress(OSError):  # a pool that is gone is noticed elsewhere
-            self._tell_dropped()
-            if self._arenas < MOST_ARENAS:
+        self._tell_dropped()
+        with suppress(OSError):  # a pool that is gone is noticed elsewhere
+            if len(self._lent) < MOST_ARENAS:
                 arena = Arena(size, self.link)
-                weakref.finalize(arena, self.drop, arena.number).atexit = False
-                self._arenas += 1
+                weakref.finalize(arena, self._drop, arena.number).atexit = False
+                self._lent.add(arena.number)
                 return arena
         return None
 
-    def drop(self, number: int) -> None:
-        """From any thread, a finalizer's too: it waits for no lock. Whoever holds it, or comes next, tells the pool."""
+    def _drop(self, number: int) -> None:
+        """From any thread, a finalizer's too: it takes no lock."""
         self._dropped.append(number)
-        is_mine = False
-        try:
-            is_mine = self._lock.acquire(blocking=False)
-            if is_mine:
-                with suppress(OSError):
-                    self._tell_dropped()
-        finally:
-            if is_mine:
-                self._lock.release()
+        self._tell_dropped()
 
     def _tell_dropped(self) -> None:
-        while self._dropped:
-            self.link.send({"drop": self._dropped[0]})
-            del self._dropped[0]
-            self._arenas -= 1
+        """What does not fit now is told by whoever comes next. Another thread may tell the same: twice does no harm."""
+        with suppress(OSError, IndexError, ValueError):
+            while self._dropped:
+                number = self._dropped[0]
+                self.link.send({"drop": number})
+                self._lent.discard(number)
+                self._dropped.remove(number)
 
     def close(self) -> None:
         """Ends all channels too: who waits there sees the link's end."""
