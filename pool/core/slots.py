@@ -22,7 +22,7 @@ class SlotState(Enum):
     STOPPING = "its process was killed, and has not ended yet"
     STUCK = "its process was killed and does not end, so neither its device nor its jobs' memory may be used"
     BACKOFF = "its process ended; the next one starts after a pause"
-    FATAL = "given up until somebody starts it"
+    FATAL = "given up; a restart gives its place to another one"
 
 
 STOPPED, STARTING, LOADING = SlotState.STOPPED, SlotState.STARTING, SlotState.LOADING
@@ -39,7 +39,7 @@ STEPS = {
     STOPPING: (STUCK, *WITHOUT_PROCESS),
     STUCK: WITHOUT_PROCESS,
     BACKOFF: (STARTING, STOPPED),
-    FATAL: (STARTING, STOPPED),
+    FATAL: (STOPPED,),
 }
 
 
@@ -87,15 +87,14 @@ class Slot:
     def exited(self, now: float, reason: str, held_jobs: bool, is_restartable: bool = True) -> None:
         """The exit of its process was seen. `is_restartable`: False if the next one would fail in the same way."""
         is_proven = self.state is READY and now - self.since >= self.period_s
-        failures = (0 if is_proven else self.failures) + (not held_jobs)
+        self.failures = (0 if is_proven else self.failures) + (not held_jobs)
         if not self.is_wanted:
             self.step(STOPPED, now)
-        elif not is_restartable or failures > self.intensity:
+        elif not is_restartable or self.failures > self.intensity:
             self.step(FATAL, now)
         else:
-            pause_s = FIRST_PAUSE_S * 2 ** min(max(failures - 1, 0), 30)
+            pause_s = FIRST_PAUSE_S * 2 ** min(max(self.failures - 1, 0), 30)
             self.step(BACKOFF, now, min(pause_s, LONGEST_PAUSE_S))
-        self.failures = failures if self.state is BACKOFF else 0
         self.reason = reason
 
     def overdue(self, now: float) -> SlotState | None:

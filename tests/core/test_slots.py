@@ -48,8 +48,6 @@ def test_pauses_double_up_to_a_bound_and_too_many_failures_are_fatal() -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
     assert slot.incarnation == 11
     assert slot.reason == "exit status 1"
-    slot.start(now, 10.0)
-    assert slot.failures == 0, "somebody has started it, and it has all its attempts again"
 
 
 def test_a_worker_that_was_ready_for_a_period_forgives_what_was_before() -> None:
@@ -93,7 +91,7 @@ def test_a_stopped_slot_stays_stopped() -> None:
     slot.stop(2.0)
     assert (slot.state, slot.due) == (STOPPING, 11.0), "it was killed once, and has no more time"
     slot.exited(7.0, "SIGKILL", held_jobs=False)
-    assert (slot.state, slot.due, slot.failures) == (STOPPED, inf, 0)
+    assert (slot.state, slot.due) == (STOPPED, inf)
     for state in (STOPPED, BACKOFF, FATAL):
         slot = Slot(0, state=state, is_wanted=True)
         slot.stop(0.0)
