@@ -23,38 +23,18 @@ class Scene:
         self.scheduler.lane_comes(worker, b"%d" % slot)
         return worker
 
-    def submit(self, count: int = 1, timeout_s: float = 50.0, now: float = 0.0) -> None:
+    def submit(self, count: int = 1, timeout_s: float = 50.0) -> None:
         for _ in range(count):
             self.numbers += 1
-            job = self.core.Job(self.account, b"", self.numbers, self.call, b"body", 4, now, now + timeout_s)
+            job = self.core.Job(self.account, b"", self.numbers, self.call, b"body", 4, 0.0, timeout_s)
             self.scheduler.submit(job)
-
-    def refusal(self, account: Any = None, number: int = 99) -> str:
-        """The error with which a job is refused."""
-        try:
-            self.scheduler.submit(self.core.Job(account or self.account, b"", number, self.call, b"body", 4, 0.0, 50.0))
-        except self.core.Refused as refused:
-            return str(refused.error)
-        return ""
 
     def batches(self, now: float = 0.0) -> list[Any]:
         return [*self.scheduler.dispatch(now)]
 
-    def run_three_seconds(self) -> None:
-        for now in (0.0, 1.0, 2.0):
-            self.submit(1, now=now)
-            (batch,) = self.batches(now)
-            self.done(batch, None, joined=False, now=now + 1.0)
-
     def done(self, batch: Any, *outcomes: str | None, joined: bool = True, now: float = 0.0) -> list[Any]:
         ended: list[Any] = self.scheduler.batch_done(batch.worker, batch.lane, batch.number, joined, outcomes, now)
         return [None if job is None else job.number for job in ended]
-
-
-def the_pool_is_full_at_its_bound(core: Any) -> None:
-    scene = Scene(core, 0, core.Policy(max_jobs=9))
-    refusals = [scene.refusal(core.Account()) for _ in range(10)]
-    assert refusals == [""] * 9 + ["Overloaded"], "nine are the most"
 
 
 def one_bad_job_of_sixteen_is_found_in_ten_runs(core: Any) -> None:
@@ -94,16 +74,6 @@ def suspects_take_one_worker_at_a_time_from_the_others(core: Any) -> None:
     assert trial.jobs[0] in [job for batch in running if batch.worker is dead for job in batch.jobs]
 
 
-def a_batch_may_run_as_long_as_its_longest_job(core: Any) -> None:
-    scene = Scene(core, is_joined=True)
-    scene.submit(1, timeout_s=10.0)
-    scene.submit(1, timeout_s=500.0)
-    (batch,) = scene.batches()
-    scene.scheduler.expire(100.0)
-    assert scene.scheduler.hung(400.0) == []
-    assert scene.scheduler.hung(501.0) == [batch]
-
-
 def halves_of_a_failed_batch_end_though_the_pool_stops(core: Any) -> None:
     scene = Scene(core, is_joined=True)
     scene.submit(2)
@@ -112,7 +82,6 @@ def halves_of_a_failed_batch_end_though_the_pool_stops(core: Any) -> None:
     scene.submit(1)
     scene.scheduler.stop_taking()
     assert scene.failed == [(3, "Stopping")], "what has not started is handed back, and nothing else"
-    assert scene.refusal() == "Stopping"
     (again,) = scene.batches()
     assert scene.done(again, "ModelFailed") == [2]
 
@@ -123,24 +92,6 @@ def kills_of_former_pools_count(core: Any) -> None:
     scene.batches()
     scene.scheduler.worker_died(scene.workers[0], "SIGKILL", 0.0)
     assert scene.failed == [(1, "Quarantined")]
-
-
-def runs_of_long_ago_leave_nobody_waiting(core: Any) -> None:
-    scene = Scene(core)
-    scene.run_three_seconds()
-    scene.submit(1, timeout_s=0.5, now=50.0)
-    assert scene.batches(50.0), "its model may have become faster"
-
-
-def a_line_whose_head_is_late_competes_by_its_next_job(core: Any) -> None:
-    scene = Scene(core)
-    scene.run_three_seconds()
-    other = scene.scheduler.call("m", "another key", 1, is_joined=True)
-    for number, call, priority, timeout_s in ((7, scene.call, 9, 0.5), (8, scene.call, 0, 50.0), (9, other, 5, 50.0)):
-        job = core.Job(scene.account, b"", number, call, b"body", 4, 3.0, 3.0 + timeout_s, priority)
-        scene.scheduler.submit(job)
-    (batch,) = scene.batches(3.0)
-    assert [job.number for job in batch.jobs] == [9], "the first one cannot end in time, the last one is more urgent"
 
 
 def pinned_jobs_hold_up_no_suspect(core: Any) -> None:
@@ -219,12 +170,8 @@ SCENES = (
     a_pinned_suspect_runs_again_in_its_slot,
     pinned_jobs_hold_up_no_suspect,
     pinned_jobs_take_no_turns_of_others,
-    the_pool_is_full_at_its_bound,
     one_bad_job_of_sixteen_is_found_in_ten_runs,
     suspects_take_one_worker_at_a_time_from_the_others,
-    a_batch_may_run_as_long_as_its_longest_job,
     halves_of_a_failed_batch_end_though_the_pool_stops,
     kills_of_former_pools_count,
-    runs_of_long_ago_leave_nobody_waiting,
-    a_line_whose_head_is_late_competes_by_its_next_job,
 )

@@ -107,12 +107,3 @@ def test_work_spreads_over_workers_before_it_fills_their_lanes() -> None:
         scene.scheduler.lane_comes(worker, b"second")
     scene.submit(3)
     assert len({id(batch.worker) for batch in scene.batches()}) == 3
-
-
-def test_a_client_may_end_while_batches_are_being_sent() -> None:
-    scene = Scene(CORE, workers=2)
-    scene.submit(2)
-    batches = scene.scheduler.dispatch(0.0)
-    next(batches)
-    scene.scheduler.channel_ends(scene.account, b"")
-    assert list(batches) == [], "what has no body any more is not sent"

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -64,18 +64,6 @@ def flood(link: socket.socket, data: bytes) -> "subprocess.Popen[bytes]":
     """A process that sends this without end."""
     command = [sys.executable, "-c", FLOOD, str(link.fileno()), data.hex()]
     return subprocess.Popen(command, pass_fds=[link.fileno()], stderr=subprocess.DEVNULL)
-
-
-@contextmanager
-def flooded(link: socket.socket, data: bytes) -> Iterator[None]:
-    """Two processes send this without end."""
-    floods = [flood(link, data) for _ in range(2)]
-    try:
-        yield
-    finally:
-        for each in floods:
-            each.kill()
-            each.wait()
 
 
 class RawSocket:
