@@ -219,25 +219,6 @@ def test_close_ends_what_waits(running: RunningPool, gate: Path) -> None:
     gate.touch()
 
 
-def test_ctrl_c_in_run_costs_its_own_channel_alone(client: Client, gate: Path) -> None:
-    other = client.submit("gated", row(5))
-    until(lambda: gated(client)["running"] == 1, "a job of another channel runs")
-
-    def interrupt() -> None:
-        until(lambda: gated(other_client)["running"] == 2, "this thread's job runs")
-        signal.raise_signal(signal.SIGINT)
-
-    with Client(client.status()["pool"]["endpoint"]) as other_client:
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            client.run("gated", row(6))
-        thread.join()
-    gate.touch()
-    assert other.result(10)["y"].item() == 10
-    assert client.run("gated", row(7))["y"].item() == 14
-
-
 @contextmanager
 def frozen(running: RunningPool) -> Iterator[None]:
     os.kill(running.pid, signal.SIGSTOP)
