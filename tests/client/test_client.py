@@ -58,6 +58,7 @@ def test_a_result_says_where_it_comes_from(client: Client) -> None:
 
 def test_strings_and_mixed_text(client: Client) -> None:
     assert client.run("text", ["x", "é".encode()])["y"].tolist() == [b"x", "é".encode()]
+    assert client.run("text", np.array(["a"]))["y"].tolist() == [b"a"]
     assert client.run("text", np.array(["a" * 50000, "b"], object))["y"].tolist() == [b"a" * 50000, b"b"]
     with pytest.raises(errors.InvalidInput, match="neither str nor bytes"):
         client.run("text", ["x", 1])
@@ -70,8 +71,9 @@ def test_errors_by_their_names(client: Client) -> None:
         client.run("plain", row(-1))
     with pytest.raises(errors.InvalidInput, match=r"expected float32 \[\?, 1\], got float32 \[1\]: add an axis"):
         client.submit("plain", {"x": np.ones(1, np.float32)}).result()
-    with pytest.raises(errors.InvalidInput):
-        client.run("plain", row(), timeout=float("nan"))
+    for wrong in ({"timeout": float("nan")}, {"timeout": -1}, {"priority": 101}):
+        with pytest.raises(errors.InvalidInput):
+            client.run("plain", row(), **wrong)
     with pytest.raises(errors.DeadlineExceeded):
         client.run("plain", row(), timeout=0)
 

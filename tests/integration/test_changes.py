@@ -248,7 +248,7 @@ def test_a_slot_is_drained_and_used_again(start_pool: StartPool, load: Any) -> N
             client.drain(7)
 
 
-@pytest.mark.parametrize("fault", ["fail", "kill", "hang"])
+@pytest.mark.parametrize("fault", ["fail", "kill", "hang", "later"])
 def test_one_bad_model_of_thirty_keeps_its_slot_from_serving_it_alone(start_pool: StartPool, fault: str) -> None:
     models = [f'name = "m{n}"\npath = "stub:double?times={n}"' for n in range(29)]
     models.insert(15, f'name = "bad"\npath = "stub:double?load={fault}"')

@@ -146,45 +146,6 @@ def test_a_frozen_worker_is_killed_and_its_jobs_run_on_another(running: RunningP
     until(lambda: are_gone(pid), "its end")
 
 
-@pytest.mark.parametrize("load", ["fail", "kill", "later"])
-def test_a_model_that_cannot_load_leaves_the_others(start_pool: StartPool, load: str) -> None:
-    config = f"""
-    [pool]
-    devices = ["cpu", "cpu"]
-    [restart]
-    intensity = 1
-    [[model]]
-    name = "good"
-    path = "stub:double"
-    devices = ["cpu"]
-    [[model]]
-    name = "bad"
-    path = "stub:double?load={load}"
-    """
-    pool = start_pool(config)
-    with Client(pool.endpoint) as client:
-        assert client.run("good", row(1.0))["y"].item() == 2.0
-        with pytest.raises(errors.ModelFailed, match="bad"):
-            client.run("bad", row(1.0), timeout=20)
-
-
-def test_a_load_that_hangs_is_ended_by_its_budget(start_pool: StartPool) -> None:
-    config = """
-    [pool]
-    devices = ["cpu"]
-    [health]
-    load_timeout = "500ms"
-    [restart]
-    intensity = 0
-    [[model]]
-    name = "bad"
-    path = "stub:double?load=hang"
-    """
-    pool = start_pool(config, wait=False)
-    pool.wait_for("slot 0 is FATAL")
-    assert "load of bad" in pool.log.read_text()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, number: int) -> None:
     pool = start_pool(CONFIG.format(folder=tmp_path))
