@@ -1,4 +1,7 @@
-"""TensorFlow Serving's REST API with TensorFlow behind it: what its documentation shows gives the same JSON."""
+"""TensorFlow Serving's APIs with TensorFlow behind them.
+
+REST: what its documentation shows gives the same JSON. gRPC: as the stubs of `tensorflow-serving-api` speak it.
+"""
 
 import json
 import subprocess
@@ -7,19 +10,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import ml_dtypes
+import numpy as np
 import pytest
 
+from pool.door.protos import message
 from pool.door.serving import example
+from pool.door.serving_grpc import LISTS, NUMBERS, TYPES, array_of, predicted
 from pool.errors import InvalidInput
+from pool.wire.tensors import DTYPES
 from support.doors import RunningDoor, start_door
-from support.pools import pool_in
+from support.pools import WAIT_S, pool_in
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    from tensorflow_serving.apis import classification_pb2 as classification
+    from tensorflow_serving.apis import get_model_metadata_pb2 as metadata
+    from tensorflow_serving.apis import get_model_status_pb2 as status
+    from tensorflow_serving.apis import inference_pb2, model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
+    from tensorflow_serving.apis import regression_pb2 as regression
+
     from tf.making import save_graph, v1
     from workers.tf.library import tf
 
 pytestmark = [pytest.mark.door, pytest.mark.tensorflow]
+Code = grpc.StatusCode
+MOST = 1 << 20
 
 
 def half_plus(folder: Path, plus: float) -> None:
@@ -55,6 +72,10 @@ def native(folder: Path) -> None:
         return {"classes": labels, "scores": tf.stack([-x(inputs), x(inputs)], axis=1)}
 
     @tf.function(input_signature=examples)
+    def regress(inputs):
+        return {"outputs": x(inputs) / 2 + 2}
+
+    @tf.function(input_signature=examples)
     def wide(inputs):
         return {"outputs": tf.stack([x(inputs), x(inputs)], axis=1), "scores": x(inputs)}
 
@@ -66,7 +87,8 @@ def native(folder: Path) -> None:
     def both(a, b):
         return {"total": a + b, "sum": tf.reduce_sum(a + b)}
 
-    module.functions = signatures = {"classify": classify, "wide": wide, "images": images, "both": both}
+    functions = classify, regress, wide, images, both
+    module.functions = signatures = {each.python_function.__name__: each for each in functions}
     tf.saved_model.save(module, str(folder), signatures=signatures)
 
 
@@ -77,6 +99,8 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDoor]:
     half_plus(folder / "saved_model_half_plus_three" / "00000123", 3.0)
     native(folder / "native")
     models = "".join(f'[[model]]\nname = "{each.name}"\npath = "{each}"\n' for each in folder.iterdir())
+    two = f'path = "{folder}/half_plus_two"\n'
+    models = models.replace(two, f'{two}versions = "all"\nlabels = {{ stable = 123 }}\n')
     with (
         pool_in(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n' + models) as pool,
         start_door(pool) as running,
@@ -166,3 +190,131 @@ def test_what_is_no_example_says_why():
     for features in (1, [{"a": 1}], {"\ud800": 1}, *({"a": value} for value in values)):
         with pytest.raises(InvalidInput):
             example(features)
+
+
+# --- gRPC -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def channel(door: RunningDoor) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(door.grpc) as made:
+        grpc.channel_ready_future(made).result(WAIT_S)
+        yield made
+
+
+@pytest.fixture
+def stub(channel):
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def half(request, **spec):
+    return request(model_spec={"name": "half_plus_two", **spec})
+
+
+def predict(x, **spec):
+    made = half(predict_pb2.PredictRequest, **spec)
+    made.inputs["x"].CopyFrom(tf.make_tensor_proto(x))
+    return made
+
+
+def refused(code, text, call, request):
+    with pytest.raises(grpc.RpcError) as error:
+        call(request)
+    assert error.value.code() is code, error.value.details()
+    assert text in error.value.details()
+
+
+def test_predict(stub):
+    answer = stub.Predict(predict([[1.0], [2.0], [5.0]]), 60)
+    assert [*answer.outputs["y"].float_val] == [2.5, 3.0, 4.5], "many read the list, as the documentation does"
+    assert (answer.model_spec.version.value, answer.model_spec.signature_name) == (123, "serving_default")
+    for choice in ({"version_label": "stable"}, {"version": {"value": 123}}):
+        request = predict([[1.0]], **choice)
+        request.output_filter.append("y")
+        assert {name: [*each.float_val] for name, each in stub.Predict(request).outputs.items()} == {"y": [2.5]}
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.ones((900_000, 1), np.float32)))
+    assert (tf.make_ndarray(stub.Predict(request).outputs["y"]) == 2.5).all()
+    request.output_filter[0] = "z"
+    refused(Code.INVALID_ARGUMENT, "no output 'z'", stub.Predict, request)
+    refused(Code.NOT_FOUND, "did you mean 'half_plus_two'?", stub.Predict, predict([[1.0]], name="half_plus_tow"))
+    request = half(predict_pb2.PredictRequest, name="native", signature_name="images")
+    request.inputs["image_bytes"].CopyFrom(tf.make_tensor_proto([b"\xff", b"ab"]))
+    assert tf.make_ndarray(stub.Predict(request).outputs["text"]).tolist() == [b"1", b"2"]
+
+
+def test_classify_regress_and_both(stub):
+    request = half(regression.RegressionRequest, name="native", signature_name="regress")
+    for value in (1, 3):
+        request.input.example_list.examples.add().features.feature["x"].float_list.value.append(value)
+    assert [each.value for each in stub.Regress(request).result.regressions] == [2.5, 3.5]
+    given = half(classification.ClassificationRequest, name="native", signature_name="classify")
+    shared = given.input.example_list_with_context
+    shared.examples.add().features.feature["x"].float_list.value.append(2)
+    shared.examples.add()
+    shared.context.features.feature["x"].float_list.value.append(7)
+    found = stub.Classify(given).result.classifications
+    pairs = [[(each.label, each.score) for each in row.classes] for row in found]
+    assert pairs == [[("low", -2), ("high", 2)], [("low", -7), ("high", 7)]], "an example's own feature counts more"
+    both = inference_pb2.MultiInferenceRequest(input=request.input)
+    for name in ("regress", "classify"):
+        both.tasks.append(half(inference_pb2.InferenceTask, name="native", signature_name=name))
+        both.tasks[-1].method_name = f"tensorflow/serving/{name}"
+    first, second = stub.MultiInference(both).results
+    assert [each.value for each in first.regression_result.regressions] == [2.5, 3.5]
+    assert second.classification_result.classifications[1].classes[1].score == 3
+    both.tasks[0].method_name = "tensorflow/serving/predict"
+    refused(Code.INVALID_ARGUMENT, "give tensorflow/serving/classify", stub.MultiInference, both)
+    both.tasks[0].method_name = "tensorflow/serving/classify"
+    refused(Code.INVALID_ARGUMENT, "not for classify", stub.MultiInference, both)
+
+
+def test_metadata_and_status(channel, stub):
+    request = half(metadata.GetModelMetadataRequest)
+    refused(Code.INVALID_ARGUMENT, "give 'signature_def' alone", stub.GetModelMetadata, request)
+    request.metadata_field.append("signature_def")
+    signatures = metadata.SignatureDefMap()
+    assert stub.GetModelMetadata(request).metadata["signature_def"].Unpack(signatures)
+    x = signatures.signature_def["serving_default"].inputs["x"]
+    assert (x.dtype, [axis.size for axis in x.tensor_shape.dim]) == (tf.float32.as_datatype_enum, [-1, 1])
+    get = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus
+    for choice in ({}, {"version_label": "stable"}, {"version": {"value": 123}}):
+        [told] = get(half(status.GetModelStatusRequest, **choice)).model_version_status
+        assert (told.version, told.state, told.status.error_code) == (123, told.AVAILABLE, 0)
+    refused(Code.NOT_FOUND, "Could not find", get, half(status.GetModelStatusRequest, version={"value": 7}))
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if TYPES[name] in NUMBERS and not name.endswith("fnuz")])
+def test_tensors_of_every_dtype_are_what_tensorflow_makes_and_reads(dtype):
+    extremes = {"bool": [True, False], "string": [b"", b"\xff"], "uint64": [0, (1 << 64) - 1]}
+    numbers = [ml_dtypes.iinfo(dtype).min, 1] if "int" in dtype else [-1.5, 0.25]
+    array = np.array(extremes.get(dtype, numbers), DTYPES[dtype])
+    theirs = tf.make_tensor_proto(array, dtype)
+    ours = type(theirs).FromString(predicted({}, {"y": array}).outputs["y"].SerializeToString())
+    assert ours.dtype == theirs.dtype
+
+    def read(proto):
+        return array_of("x", message("tensorflow.TensorProto").FromString(proto.SerializeToString()), MOST)
+
+    for found in (tf.make_ndarray(ours), read(ours), read(theirs)):
+        np.testing.assert_array_equal(found, array)
+    ours.tensor_shape.dim[0].size = 3
+    np.testing.assert_array_equal(read(ours), tf.make_ndarray(ours), "the last one is repeated")
+    ours.ClearField(LISTS[dtype])
+    assert not read(ours).astype(bool).any(), "TensorFlow's kernels see zeros"
+
+
+WRONG = [
+    ({"tensor_shape": {"dim": [{"size": -1}]}}, "no tensor"),
+    ({"tensor_shape": {"dim": [{"size": 1 << 40}]}, "float_val": [1]}, "more than"),
+    ({"tensor_shape": {"dim": [{"size": 0}, {"size": 1 << 62}, {"size": 1 << 62}]}}, "float32"),
+    ({"float_val": [1, 2]}, "size 2"),
+    ({"dtype": "DT_BOOL", "tensor_content": b"\2"}, "0 or 1"),
+    ({"dtype": "DT_COMPLEX64", "scomplex_val": [1, 2, 3]}, "complex64"),
+    ({"dtype": "DT_HALF", "half_val": [-1]}, "uint16"),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), WRONG)
+def test_tensors_that_are_none(fields, text):
+    with pytest.raises(InvalidInput, match=text):
+        array_of("x", message("tensorflow.TensorProto")(**{"dtype": "DT_FLOAT", **fields}), MOST)
