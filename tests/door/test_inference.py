@@ -15,21 +15,15 @@ from tritonclient.utils import InferenceServerException
 
 from pool import Client
 from pool.wire.datatypes import DATATYPES
-from support.doors import RunningDoor, start_door
+from support.doors import VALUES, RunningDoor, start_door
+from support.machine import Disk
 from support.pools import RunningPool, pool_in, until
 
 pytestmark = pytest.mark.door
 
 del triton.InferenceServerClient.__del__  # it closes once more, in whatever thread the garbage is collected
 
-VALUES: dict[str, list[Any]] = {
-    "BOOL": [True, False, True],
-    "BYTES": [b"", b"snow \xe2\x98\x83", b"a" * 300],
-    **{f"INT{bits}": [-(1 << bits - 1), 0, (1 << bits - 1) - 1] for bits in (8, 16, 32, 64)},
-    **{f"UINT{bits}": [0, 1, (1 << bits) - 1] for bits in (8, 16, 32)},
-    "UINT64": [0, 1, (1 << 63) - 1],
-    **{datatype: [-1.5, float("inf"), 0.25] for datatype in ("FP16", "BF16", "FP32", "FP64")},
-}
+GIVEN = VALUES | {"UINT64": [0, 1, (1 << 63) - 1]}  # larger ones are not taken as JSON
 MODELS = """[pool]
 devices = ["cpu", "cpu"]
 lanes = 1
@@ -52,8 +46,7 @@ labels = {{ old = 1 }}
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningPool, RunningDoor]]:
     folder = tmp_path_factory.mktemp("pool")
     for version in (1, 2):
-        (folder / "numbered" / str(version)).mkdir(parents=True)
-        (folder / "numbered" / str(version) / "model.stub").write_text(f"double?times={version}")
+        Disk(folder / "numbered").write(version, f"double?times={version}")
     echoes = [f'[[model]]\nname = "{each}"\npath = "stub:echo?dtype={dtype}"' for each, dtype in DATATYPES.items()]
     with pool_in(folder, MODELS.format(folder) + "\n".join(echoes)) as pool, start_door(pool) as door:
         yield pool, door
@@ -108,7 +101,7 @@ def test_statistics_count_jobs(client: triton.InferenceServerClient) -> None:
 def test_each_datatype_comes_back_as_it_went(client: triton.InferenceServerClient, datatype: str) -> None:
     dtype = {"BF16": np.float32, "BYTES": object}.get(datatype) or np.dtype(DATATYPES[datatype])
     output = triton.InferRequestedOutput("y", binary_data=False)
-    for values, shape in ((VALUES[datatype], (3,)), (VALUES[datatype], (3, 1, 1)), (VALUES[datatype][2], ())):
+    for values, shape in ((GIVEN[datatype], (3,)), (GIVEN[datatype], (3, 1, 1)), (GIVEN[datatype][2], ())):
         array = np.array(values, dtype).reshape(shape)
         result = client.infer(datatype, [tensor(array, datatype)])
         assert (result.get_output("y")["datatype"], result.as_numpy("y").tolist()) == (datatype, array.tolist())

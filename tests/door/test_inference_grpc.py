@@ -23,19 +23,13 @@ from tritonclient.utils import InferenceServerException
 from pool import Client
 from pool.door.tokens import new
 from pool.wire.datatypes import DATATYPES
-from support.doors import free_address, start_door
+from support.doors import VALUES, certificate, free_address, start_door
+from support.machine import Disk
 from support.pools import WAIT_S, pool_in, until
 
 pytestmark = pytest.mark.door
 
 Code = grpc.StatusCode
-VALUES = {
-    "BOOL": [True, False, True],
-    "BYTES": [b"", b"snow \xe2\x98\x83", b"a" * 300],
-    **{f"INT{bits}": [-(1 << bits - 1), 0, (1 << bits - 1) - 1] for bits in (8, 16, 32, 64)},
-    **{f"UINT{bits}": [0, 1, (1 << bits) - 1] for bits in (8, 16, 32, 64)},
-    **{datatype: [-1.5, float("inf"), 0.25] for datatype in ("FP16", "BF16", "FP32", "FP64")},
-}
 LISTS = {"BOOL": "bool", "INT64": "int64", "UINT64": "uint64", "FP32": "fp32", "FP64": "fp64", "BYTES": "bytes"}
 LISTS |= {f"{sign}INT{bits}": f"{sign.lower()}int" for sign in ("", "U") for bits in (8, 16, 32)}
 
@@ -44,8 +38,7 @@ LISTS |= {f"{sign}INT{bits}": f"{sign.lower()}int" for sign in ("", "U") for bit
 def pool(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pool")
     for version in (1, 2):
-        (folder / "numbered" / str(version)).mkdir(parents=True)
-        (folder / "numbered" / str(version) / "model.stub").write_text(f"double?times={version}")
+        Disk(folder / "numbered").write(version, f"double?times={version}")
     models = {name: f"stub:echo?dtype={dtype}" for name, dtype in DATATYPES.items()}
     models |= {"double": "stub:double", "count": "stub:count", "numbered": f"stub:{folder}/numbered"}
     models["shut"] = f"stub:double?gate={folder}/open"
@@ -261,11 +254,7 @@ def test_the_asyncio_client_runs_many_and_a_stream_keeps_the_order_of_a_stateful
 
 
 def test_tls_tokens_and_the_limit_of_a_message(pool, tmp_path):
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(made, check=True, capture_output=True, cwd=tmp_path)
-    paths = zip(("certificate", "certificate_key", "tokens"), ("cert.pem", "key.pem", "tokens"), strict=True)
-    section = "".join(f'{key} = "{tmp_path}/{name}"\n' for key, name in paths)
+    section = f'{certificate(tmp_path)}tokens = "{tmp_path}/tokens"\n'
     token = new(tmp_path / "tokens", "me")
     credentials = grpc.ssl_channel_credentials((tmp_path / "cert.pem").read_bytes())
     with start_door(pool, f'{section}max_body = "1MiB"\n') as door:

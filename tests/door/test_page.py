@@ -140,8 +140,6 @@ def test_the_form_runs_a_job_from_the_signature_of_a_model(door: RunningDoor) ->
         page.find("#try button").click()
         return until(lambda: (text := page.text("#answer")) not in ("", "running") and text, "the answer")
 
-    if httpx.post(f"{door.url}/v2/models/double/infer", json={}).status_code == 404:
-        pytest.skip("the door has no Open Inference Protocol yet")
     with browser(door.url) as page:
         until(lambda: len(page.rows("models")) == 4, "the models")
         assert "y: FP32 [2,1]\n6.0, 8.0" in answer_to("double", "[[3], [4]]")

@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from pool import Client, errors
 from pool.door.tokens import new
 from pool.wire.datatypes import DATATYPES
 from pool.wire.tensors import DTYPES
-from support.doors import start_door
+from support.doors import certificate, start_door
 from support.pools import RunningPool, pool_in, row, until
 
 pytestmark = pytest.mark.door
@@ -131,19 +130,16 @@ def test_a_fork_begins_afresh(client: Client) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
 def test_tokens_and_certificates(running: RunningPool, tmp_path: Path) -> None:
-    key, certificate, token = tmp_path / "key.pem", str(tmp_path / "cert.pem"), new(tmp_path / "tokens", "me")
-    about = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-nodes"]
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-keyout", key, "-out", certificate, *about]
-    subprocess.run(make, check=True, capture_output=True)
-    lines = f'tokens = "{tmp_path}/tokens"\ncertificate = "{certificate}"\ncertificate_key = "{key}"\n'
+    lines, token = f'{certificate(tmp_path)}tokens = "{tmp_path}/tokens"\n', new(tmp_path / "tokens", "me")
+    own = str(tmp_path / "cert.pem")
     with start_door(running, lines) as door:
         url = f"https://{door.address}"
-        with Client(url, token=f"{token}\n", verify=certificate) as client:
+        with Client(url, token=f"{token}\n", verify=own) as client:
             assert client.run("double", row(3.0))["y"].tolist() == [[6.0]]
         with pytest.raises(errors.PoolUnreachable, match="certificate verify failed"):
             Client(url, token=token)
         with pytest.raises(errors.NotAllowed, match="a token is needed"):
-            Client(url, token="pool_wrong", verify=certificate)
+            Client(url, token="pool_wrong", verify=own)
     with pytest.raises(errors.InvalidConfig, match="token: for doors alone"):
         Client(running.endpoint, token=token)
 

@@ -3,8 +3,6 @@
 import base64
 import gzip
 import json
-import os
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +10,7 @@ import httpx
 import pytest
 
 from support.doors import start_door
+from support.machine import Disk
 from support.pools import pool_in, until
 
 pytestmark = pytest.mark.door
@@ -24,7 +23,7 @@ name = "double"
 path = "stub:double"
 [[model]]
 name = "numbered"
-path = "stub:{folder}"
+path = "stub:{folder}/numbered"
 versions = "all"
 labels = {{ stable = 3 }}
 [[model]]
@@ -66,15 +65,12 @@ MALFORMED = """GET /v1/models/double:predict | PUT /v1/models/double:predict | P
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    folder = tmp_path_factory.mktemp("numbered")
+    folder = tmp_path_factory.mktemp("pool")
     for number in (3, 12):
-        (folder / str(number)).mkdir()
-        (folder / str(number) / "model.stub").write_text(f"double?times={number}")
-        os.utime(folder / str(number) / "model.stub", (time.time() - 9, time.time() - 9))
+        Disk(folder / "numbered").write(number, f"double?times={number}")
     models = MODELS.format(folder=folder)
     for dtype in [*RIGHT, "complex64"]:
         models += f'[[model]]\nname = "{dtype}"\npath = "stub:echo?dtype={dtype}"\n'
-    folder = tmp_path_factory.mktemp("pool")
     with pool_in(folder, models) as pool, start_door(pool) as run, httpx.Client(base_url=run.url) as client:
         yield client
 

@@ -5,11 +5,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 
 from support.pools import WAIT_S, RunningPool, until
+
+# By datatype: extremes, and what is no text.
+VALUES: dict[str, list[Any]] = {
+    "BOOL": [True, False, True],
+    "BYTES": [b"", b"snow \xe2\x98\x83", b"a" * 300],
+    **{f"INT{bits}": [-(1 << bits - 1), 0, (1 << bits - 1) - 1] for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": [0, 1, (1 << bits) - 1] for bits in (8, 16, 32, 64)},
+    **{datatype: [-1.5, float("inf"), 0.25] for datatype in ("FP16", "BF16", "FP32", "FP64")},
+}
 
 
 class RunningDoor(NamedTuple):
@@ -41,6 +51,14 @@ def listens(address: str) -> bool:
 def infer(address: str, value: float = 21.0, model: str = "double") -> httpx.Response:
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [value]}
     return httpx.post(f"http://{address}/v2/models/{model}/infer", json={"inputs": [tensor]}, timeout=30)
+
+
+def certificate(folder: Path) -> str:
+    """Writes cert.pem and key.pem, and gives the lines of [door] that name them."""
+    about = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run([*make, *about], check=True, capture_output=True, cwd=folder)
+    return f'certificate = "{folder}/cert.pem"\ncertificate_key = "{folder}/key.pem"\n'
 
 
 @contextmanager
