@@ -236,20 +236,6 @@ def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
     assert record["models"][0] | expected == record["models"][0]
 
 
-@pytest.mark.parametrize(("number", "placed"), [(1, ""), (2, "ac bd"), (4, "a b c d"), (8, "a b c d a b c d")])
-def test_check_places_models(shell: Shell, told: Any, monkeypatch: Any, number: int, placed: str) -> None:
-    told(*({"uuid": f"GPU-{n}", "bus": f"0000:{n}0:00.0", "memory": 16 << 30} for n in range(number)))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    models = [f'[[model]]\nname = "{name}"\npath = "stub:echo"\ndevice_memory = "6GiB"\n' for name in "abcd"]
-    Path("config.toml").write_text("".join(models))
-    if not placed:
-        assert "pool: the models do not fit the devices: there is no room for c\n" in shell("check", status=2)
-        return
-    record = json.loads(shell("check", "--json"))
-    assert " ".join("".join(slot["models"]) for slot in record["slots"]) == placed
-    assert {slot["planned_bytes"] for slot in record["slots"]} == {(12 if number == 2 else 6) << 30}
-
-
 @pytest.mark.usefixtures("client")
 def test_logs_are_all_that_is_kept(shell: Shell) -> None:
     assert shell("logs").splitlines() == [f"line {number}" for number in range(1, 451)]

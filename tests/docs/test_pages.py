@@ -143,6 +143,8 @@ def test_the_handler_of_its_page_serves(folder: Path) -> None:
     image = np.ravel(json.loads((folder / "seven.json").read_text())).astype(np.uint8).tobytes()
     with pool_in(folder, CONFIG + toml) as own, Client(own.endpoint) as client:
         assert client.run("digits", {"image": [image]})["name"].tolist() == [b"seven"]
+        fed = {"serving_default_pixels:0": [[0.0] * 64]}
+        assert client.session("digits").run("StatefulPartitionedCall:0", fed).shape == (1,), "it passes the handler by"
 
 
 def execute(command: list[str], folder: Path, running: RunningPool) -> None:

@@ -23,18 +23,6 @@ def asked(graph, feeds, fetch, **more):
     return answers["y"]
 
 
-def test_a_saved_model_as_a_session_loads_it(tmp_path):
-    module = tf.Module()
-    module.weights, module.bias = tf.Variable(tf.ones([3, 2])), tf.Variable([1.0, 2.0])
-    module.call = tf.function(lambda x: {"y": x @ module.weights + module.bias, "z": x - tf.reduce_mean(x, 0)})
-    tf.saved_model.save(module, tmp_path, module.call.get_concrete_function(spec(3)))
-    with tf.Graph().as_default() as graph, v1.Session() as session:
-        signature = v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def["serving_default"]
-    names = [{key: info.name for key, info in infos.items()} for infos in (signature.inputs, signature.outputs)]
-    answers = prove(graph.as_graph_def(), names[0], {"x": (-1, 3)}, names[1])
-    assert answers == {"y": "", "z": "Mean 'Mean' works over the rows (axis 0)"}
-
-
 def dense(x, outputs, name):
     """As of 2016, with a variable of either kind."""
     weights = v1.get_variable(f"{name}_weights", [x.shape[-1], outputs], use_resource=name == "new")
