@@ -3,7 +3,6 @@
 import random
 import socket
 
-import numpy as np
 import pytest
 
 from pool.client.arena import Arena
@@ -55,26 +54,3 @@ def test_inputs_lie_side_by_side_and_rooms_at_the_other_end(arena: Arena) -> Non
     regions = [arena.take(640, 128) for _ in range(3)]
     assert [region and region.inputs.offset for region in regions] == [0, 640, 1280]
     assert [region and region.output.offset for region in regions] == [SIZE - 128, SIZE - 256, SIZE - 384]
-
-
-def test_a_region_is_free_when_its_last_array_is_gone(arena: Arena) -> None:
-    region = arena.take(0, SIZE // 2)
-    assert region is not None
-    owner = arena.lend(region, region.output.length)
-    del region
-    first, second = np.ndarray((8, 8), np.float32, owner, 0), np.ndarray((4,), np.int64, owner, 512)
-    kept = first[2:].reshape(-1).view(np.int32)[3:]  # numpy keeps of such a chain its last array alone
-    del owner, first, second
-    assert arena.take(SIZE, 0) is None
-    kept[...] = 7  # writable
-    del kept
-    assert arena.take(SIZE, 0) is not None
-
-
-def test_nobody_can_pin_all_of_it_by_keeping_results(arena: Arena) -> None:
-    region = arena.take(0, SIZE)
-    assert region is not None
-    kept = arena.lend(region, 64)
-    del region
-    assert arena.take(SIZE, 0) is not None
-    kept[...] = 7

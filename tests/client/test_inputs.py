@@ -77,18 +77,6 @@ def test_a_cast_of_python_numbers_loses_nothing_but_digits(dtype: str) -> None:
             assert math.isclose(back.real, number, rel_tol=tolerance, abs_tol=0)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "text"),
-    [
-        ({"X": [[1.0]]}, "no input 'X'; did you mean|there are: x"),
-        ({"x": np.ones((1, 64), np.int32)}, "astype"),
-    ],
-)
-def test_the_message_says_what_would_be_right(inputs: Any, text: str) -> None:
-    with pytest.raises(InvalidInput, match=text):
-        Planner().prepare(Request("m"), inputs, signature("float32", (-1, 64)))
-
-
 def test_inputs_with_a_default_may_be_left_out() -> None:
     info = TensorInfo("float32", None)
     known = {"only": Signature({"x": info, "rate": info}, {"y": info}, frozenset({"rate"}))}

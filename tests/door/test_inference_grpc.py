@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -159,16 +158,6 @@ def test_what_is_wrong_is_refused_with_a_code_and_a_line(fields, code, text, stu
     refused(code, text, lambda: stub.ModelInfer(service_pb2.ModelInferRequest(**{"model_name": "double", **fields})))
 
 
-def test_junk_costs_itself_alone(channel, client):
-    call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-    refused(Code.INVALID_ARGUMENT, "no such message", lambda: call(b"\xff" * 100))
-    host, port = channel.address.split(":")
-    for junk in (b"\0" * 70_000, b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 9000):
-        with socket.create_connection((host, int(port)), 10) as raw:
-            raw.sendall(junk)
-    assert client.infer("double", rows(1)).as_numpy("y").item() == 2
-
-
 def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
     """And who gives up at any moment leaves nothing behind."""
 
@@ -189,6 +178,7 @@ def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
         calls = [stream, *(silent(channel, "ModelInfer") for _ in range(7))]
         until(lambda: sum(each.done() for each in calls) == 4, "all but four are left")
         assert stream.done(), "those that have waited the longest"
+        refused(Code.INVALID_ARGUMENT, "no such message", lambda: call(b"\xff" * 100))
         refused(Code.INVALID_ARGUMENT, "no message", lambda: channel.stream_unary(path)(iter([])))
         assert {each.code() for each in calls} == {Code.DEADLINE_EXCEEDED}
         waiting = [call.future(message("shut", most)) for _ in range(4)]

@@ -1,7 +1,6 @@
 """TensorFlow Serving's REST API in front of stub models."""
 
 import base64
-import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -139,15 +138,6 @@ def test_a_wrong_body_is_refused_and_the_next_request_is_answered(door):
     for body in [*BOMBS, *map(str.encode, NO_REQUESTS.split(" |"))]:
         refusal(door, "float32", body)
         assert predict(door, "float32", {"instances": [1]}) == (200, {"predictions": [1.0]}), body
-
-
-def test_large_bodies_and_answers_pass_packed(door):
-    rows = [[float(index), 0.5] for index in range(50_000)]
-    packed = gzip.compress(json.dumps({"instances": rows}).encode())
-    headers = {"content-encoding": "gzip", "accept-encoding": "gzip"}
-    answer = door.post("/v1/models/float32:predict", content=packed, headers=headers)
-    assert answer.headers["content-encoding"] == "gzip"
-    assert answer.json() == {"predictions": rows}
 
 
 def test_versions_and_labels_choose(door):

@@ -308,22 +308,3 @@ def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: A
         until(lambda: {slot["slot"] for slot in client.status()["slots"]} == left, "the end of its worker")
         gpus(3)
         until(lambda: client.restart(home["b"]) and not client.status()["away"], "NVML to find it again")
-
-
-def test_a_gpu_that_vanishes_in_a_rollout_is_not_the_version_s_failure(
-    start_pool: StartPool, gpus: Any, disk: Disk
-) -> None:
-    gpus(2)
-    pool = start_pool(config(f'name = "m"\npath = "{disk.path}"\ndevice_memory = "1GiB"', devices='"auto"'))
-    with Client(pool.endpoint) as client:
-        assert client.run("m", row()).version == "1"
-        disk.write(2, "double?times=2&load=hang")
-        loading = until(
-            lambda: [slot for slot in client.status()["slots"] if "load of m" in slot["doing"]], "version 2 in a turn"
-        )
-        gpus(2, lost=(loading[0]["slot"],))
-        disk.write(2, "double?times=2")
-        os.kill(loading[0]["pid"], 9)
-        until(lambda: loading[0]["slot"] in client.status()["away"], "NVML's word to count")
-        until(lambda: "+" in client.run("m", row(), timeout=20).version, "the version in the other slot")
-        assert client.run("m", row())["y"].item() == 2.0
