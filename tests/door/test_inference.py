@@ -21,7 +21,6 @@ from tritonclient.utils import InferenceServerException
 from pool import Client
 from pool.wire.datatypes import DATATYPES
 from support.doors import VALUES, RunningDoor, start_door
-from support.machine import Disk
 from support.pools import RunningPool, pool_in, until
 
 pytestmark = pytest.mark.door
@@ -29,42 +28,11 @@ pytestmark = pytest.mark.door
 del triton.InferenceServerClient.__del__  # it closes once more, in whatever thread the garbage is collected
 
 GIVEN = VALUES | {"UINT64": [0, 1, (1 << 63) - 1]}  # larger ones are not taken as JSON
-MODELS = """[pool]
-devices = ["cpu", "cpu"]
-lanes = 1
-[[model]]
-name = "double"
-path = "stub:double"
-[[model]]
-name = "gated"
-path = "stub:double?gate={0}/gate&log={0}/runs"
-replicas = 1
-[[model]]
-name = "numbered"
-path = "stub:{0}/numbered"
-versions = "all"
-labels = {{ old = 1 }}
-"""
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningPool, RunningDoor]]:
-    folder = tmp_path_factory.mktemp("pool")
-    for version in (1, 2):
-        Disk(folder / "numbered").write(version, f"double?times={version}")
-    echoes = [f'[[model]]\nname = "{each}"\npath = "stub:echo?dtype={dtype}"' for each, dtype in DATATYPES.items()]
-    with pool_in(folder, MODELS.format(folder) + "\n".join(echoes)) as pool, start_door(pool) as door:
-        yield pool, door
-
-
-@pytest.fixture(scope="module")
-def url(running: tuple[RunningPool, RunningDoor]) -> str:
-    return running[1].address
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[triton.InferenceServerClient]:
-    with contextlib.closing(triton.InferenceServerClient(url)) as made:
+def client(door: RunningDoor) -> Iterator[triton.InferenceServerClient]:
+    with contextlib.closing(triton.InferenceServerClient(door.address)) as made:
         yield made
 
 
@@ -151,8 +119,7 @@ def test_versions_by_number_and_label(client: triton.InferenceServerClient) -> N
     assert client.infer("double", [ones()], model_version="1").get_response()["model_version"] == "1"
 
 
-def test_priorities_timeouts_and_parameters_of_others(running: tuple[RunningPool, RunningDoor]) -> None:
-    pool, door = running
+def test_priorities_timeouts_and_parameters_of_others(pool: RunningPool, door: RunningDoor) -> None:
     gate, runs = pool.folder / "gate", pool.folder / "runs"
 
     def waiting() -> int:
@@ -176,10 +143,10 @@ def test_priorities_timeouts_and_parameters_of_others(running: tuple[RunningPool
     assert [line.split()[1] for line in runs.read_text().splitlines()] == ["9", "1", "0", "150", "1000"]
 
 
-def test_the_client_for_asyncio_which_always_asks_for_gzip(url: str) -> None:
+def test_the_client_for_asyncio_which_always_asks_for_gzip(door: RunningDoor) -> None:
     async def ask() -> None:
-        async with triton_aio.InferenceServerClient(url) as client:
-            assert len(await client.get_model_repository_index()) == len(DATATYPES) + 4  # JSON of more than a KiB
+        async with triton_aio.InferenceServerClient(door.address) as client:
+            assert len(await client.get_model_repository_index()) == len(DATATYPES) + 6  # JSON of more than a KiB
             for binary_data in (True, False):
                 outputs, floats = [triton.InferRequestedOutput("y", binary_data)], np.arange(5000, dtype=np.float32)
                 result = await client.infer("FP32", [tensor(floats, binary_data=binary_data)], outputs=outputs)
@@ -191,7 +158,7 @@ def test_the_client_for_asyncio_which_always_asks_for_gzip(url: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_packed_both_ways(client: triton.InferenceServerClient, url: str, algorithm: str) -> None:
+def test_packed_both_ways(client: triton.InferenceServerClient, door: RunningDoor, algorithm: str) -> None:
     for binary_data in (True, False):
         sent, outputs = tensor([0.0] * 5000, binary_data=binary_data), [triton.InferRequestedOutput("y", binary_data)]
         algorithms = {"request_compression_algorithm": algorithm, "response_compression_algorithm": algorithm}
@@ -199,7 +166,7 @@ def test_packed_both_ways(client: triton.InferenceServerClient, url: str, algori
         body, size = client.generate_request_body([sent], outputs=outputs)
         for accepted in ("identity", "gzip", "deflate, gzip"):
             headers = {"Accept-Encoding": accepted} | ({"Inference-Header-Content-Length": str(size)} if size else {})
-            with urlopen(Request(f"http://{url}/v2/models/FP32/infer", body, headers)) as response:
+            with urlopen(Request(f"{door.url}/v2/models/FP32/infer", body, headers)) as response:
                 is_packed = response.headers["Content-Encoding"] == "gzip"
             # Tensors are packed only for who takes nothing else.
             assert is_packed == (accepted == "gzip" or (accepted == "deflate, gzip" and not binary_data))
@@ -269,9 +236,9 @@ RAW: dict[str, tuple[bytes, str | None, int, str]] = {
 
 
 @pytest.fixture(scope="module")
-def connection(url: str) -> Iterator[http.client.HTTPConnection]:
+def connection(door: RunningDoor) -> Iterator[http.client.HTTPConnection]:
     """One for all refusals: after each it goes on."""
-    with contextlib.closing(http.client.HTTPConnection(url, timeout=30)) as made:
+    with contextlib.closing(http.client.HTTPConnection(door.address, timeout=30)) as made:
         yield made
 
 

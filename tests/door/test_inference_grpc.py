@@ -23,28 +23,13 @@ from pool import Client
 from pool.door.tokens import new
 from pool.wire.datatypes import DATATYPES
 from support.doors import VALUES, certificate, free_address, start_door
-from support.machine import Disk
-from support.pools import WAIT_S, pool_in, until
+from support.pools import WAIT_S, until
 
 pytestmark = pytest.mark.door
 
 Code = grpc.StatusCode
 LISTS = {"BOOL": "bool", "INT64": "int64", "UINT64": "uint64", "FP32": "fp32", "FP64": "fp64", "BYTES": "bytes"}
 LISTS |= {f"{sign}INT{bits}": f"{sign.lower()}int" for sign in ("", "U") for bits in (8, 16, 32)}
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pool")
-    for version in (1, 2):
-        Disk(folder / "numbered").write(version, f"double?times={version}")
-    models = {name: f"stub:echo?dtype={dtype}" for name, dtype in DATATYPES.items()}
-    models |= {"double": "stub:double", "count": "stub:count", "numbered": f"stub:{folder}/numbered"}
-    models["shut"] = f"stub:double?gate={folder}/open"
-    models["gated"] = f"stub:double?gate={folder}/gate&log={folder}/runs"
-    tables = [f'[[model]]\nname = "{name}"\npath = "{path}"\nversions = "all"\n' for name, path in models.items()]
-    with pool_in(folder, '[pool]\ndevices = ["cpu"]\nlanes = 1\n' + "".join(tables)) as running:
-        yield running
 
 
 @contextmanager
@@ -56,8 +41,8 @@ def connected(address):
 
 
 @pytest.fixture(scope="module")
-def channel(pool):
-    with start_door(pool) as door, connected(door.grpc) as made:
+def channel(door):
+    with connected(door.grpc) as made:
         yield made
 
 
