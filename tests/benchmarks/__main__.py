@@ -5,7 +5,6 @@ Without wrk, or mosec in the Python of --mosec, the rest is measured.
 
 import argparse
 import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
@@ -25,7 +24,6 @@ from support.pools import RunningPool, pool_in
 
 CONFIG = "[pool]\ndevices = {devices}\n[restart]\nintensity = 100\n"
 MODEL = '[[model]]\nname = "{name}"\npath = "{path}"\nbatching = "on"\nmax_batch = {batch}\n'
-WARM_JOBS = 20_000
 Way = Callable[[], float]
 
 
@@ -92,7 +90,6 @@ def side_by_side(options: Any) -> None:
         compare(options, "2 processes of 16 threads, one job each", "/s", ways, TINY, 32)
         ways = {"submit": (way(ours.submit, IMAGE, 64), "≥ 6")}
         compare(options, "images of 602,112 bytes, 64 in flight", "/s", ways, IMAGE, 64)
-        memory(options, running, one)
 
 
 def door(options: Any) -> None:
@@ -102,17 +99,6 @@ def door(options: Any) -> None:
             arguments = (listening.url, model, connections, options.seconds, options.folder)
             ways = {"door": (partial(open_inference, *arguments), aim)}
             compare(options, f"HTTP: {model}, {connections} connections", "/s", ways, model, connections)
-
-
-def memory(options: Any, running: RunningPool, side: ProcessPoolExecutor) -> None:
-    pids = {"pool": running.pid, "worker": running.workers()[0], "client": side.submit(os.getpid).result()}
-    held = []
-    for jobs in (WARM_JOBS, options.jobs):
-        side.submit(ours.submit_jobs, jobs).result()
-        held.append([ours.resident(pid) for pid in pids.values()])
-    print(f"\nmemory before and after {options.jobs:,} tiny jobs")
-    for name, before, after in zip(pids, *held, strict=True):
-        print(f"  {name:<16}{f'{before:.1f} → {after:.1f} MB':<36}{judged(after - before, '≤ 4 MB more')}")
 
 
 def death(options: Any) -> None:
@@ -126,7 +112,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each side in each round (default: 3)")
     parser.add_argument("--rounds", type=int, default=5, help="after one that warms up (default: 5)")
-    parser.add_argument("--jobs", type=int, default=100_000, help="for the memory (default: 100000)")
     parser.add_argument("--mosec", default=sys.executable, metavar="PYTHON", help="a Python that has mosec")
     parser.add_argument("--door", action="store_true", help="measure the door alone")
     options = parser.parse_args()

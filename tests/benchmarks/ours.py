@@ -65,10 +65,6 @@ def submit(model: str, in_flight: int, seconds: float) -> float:
     return rate(instants(model, submitted(model, in_flight), seconds))
 
 
-def submit_jobs(jobs: int) -> None:
-    deque(itertools.islice(submitted(TINY, IN_FLIGHT), jobs), 0)
-
-
 def map_arrays(seconds: float) -> float:
     x = np.concatenate(ROWS[TINY] * 8192)
     results = (result for _ in itertools.count() for result in client.map(TINY, {"x": x}))
@@ -84,11 +80,6 @@ def threads(number: int, seconds: float) -> float:
     """Results a second of so many threads with one job each."""
     with ThreadPoolExecutor(number) as executor:
         return sum(executor.map(lambda _: rate(instants(TINY, runs(), seconds)), range(number)))
-
-
-def resident(pid: int) -> float:
-    """MB of memory that a process holds."""
-    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
 
 
 def rerun() -> float:

@@ -241,20 +241,6 @@ def test_logs_are_all_that_is_kept(shell: Shell) -> None:
     assert shell("logs").splitlines() == [f"line {number}" for number in range(1, 451)]
 
 
-def test_health(shell: Shell, client: Any) -> None:
-    assert shell("health") == "DEGRADED: 1 of 2 slots ready, 1 of 1 models served\n"
-    client.is_ready.return_value = False
-    assert shell("health", status=1).startswith("pool: not ready: DEGRADED: 1 of 2 slots ready")
-
-
-def test_help_shows_a_page(shell: Shell) -> None:
-    shell("help")
-    pages = [line[2] for line in lines(shell.out) if line[:2] == ["pool", "help"]]
-    assert {"models", "python"} <= {*pages}
-    assert shell("help", "models").startswith("# Models\n")
-    assert "models" in shell("help", "model", status=2)
-
-
 def test_systemd_prints_a_unit_of_the_user_or_of_the_machine(shell: Shell) -> None:
     assert "User=" not in shell("systemd")
     assert "\nUser=nobody\n" in shell("systemd", "--as", "nobody")

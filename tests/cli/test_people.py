@@ -162,15 +162,6 @@ def test_a_container_with_fewer_cores_than_it_sees(tmp_path: Path, monkeypatch: 
     assert told.endswith("TF_NUM_INTRAOP_THREADS to 1")
 
 
-def test_an_endpoint_in_a_folder_of_others(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "others").mkdir()
-    (tmp_path / "others").chmod(0o777)
-    monkeypatch.setenv("POOL_ENDPOINT", f"ipc://{tmp_path}/others/pool.sock")
-    verdict, text = doctor(status=1, tensorflow="work")["endpoint"]
-    assert verdict == "failure"
-    assert "into which nobody else can write" in text
-
-
 def test_a_driver_that_fails_hides_nothing_else(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # so a GPU is wanted
     found = doctor(status=1, tensorflow="work", fails="Driver/library version mismatch")

@@ -90,6 +90,8 @@ def test_wait_and_stop_say_what_they_wait_for(start_pool: StartPool, tmp_path: P
     hanging = start_pool(config.format("load=hang"), wait=False)
     told = command("wait", "--timeout", "3", status=1, POOL_ENDPOINT=hanging.endpoint)
     assert "STARTING: 0 of 1 slots ready, 0 of 1 models served\npool: " in told
+    told = command("health", status=1, POOL_ENDPOINT=hanging.endpoint)
+    assert told.startswith("pool: not ready: STARTING: 0 of 1 slots ready")
 
     running = start_pool(config.format(f"gate={tmp_path}/gate"))
     with Client(running.endpoint) as client:
