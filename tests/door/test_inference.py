@@ -8,7 +8,6 @@ import contextlib
 import http.client
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -20,8 +19,8 @@ from tritonclient.utils import InferenceServerException
 
 from pool import Client
 from pool.wire.datatypes import DATATYPES
-from support.doors import VALUES, RunningDoor, start_door
-from support.pools import RunningPool, pool_in, until
+from support.doors import VALUES, RunningDoor
+from support.pools import RunningPool, until
 
 pytestmark = pytest.mark.door
 
@@ -143,20 +142,6 @@ def test_priorities_timeouts_and_parameters_of_others(pool: RunningPool, door: R
     assert [line.split()[1] for line in runs.read_text().splitlines()] == ["9", "1", "0", "150", "1000"]
 
 
-def test_the_client_for_asyncio_which_always_asks_for_gzip(door: RunningDoor) -> None:
-    async def ask() -> None:
-        async with triton_aio.InferenceServerClient(door.address) as client:
-            assert len(await client.get_model_repository_index()) == len(DATATYPES) + 6  # JSON of more than a KiB
-            for binary_data in (True, False):
-                outputs, floats = [triton.InferRequestedOutput("y", binary_data)], np.arange(5000, dtype=np.float32)
-                result = await client.infer("FP32", [tensor(floats, binary_data=binary_data)], outputs=outputs)
-                assert (result.as_numpy("y") == floats).all()
-            results = await asyncio.gather(*[client.infer("double", [ones(i)]) for i in range(200)])
-            assert [each.as_numpy("y").item() for each in results] == [2.0 * i for i in range(200)]
-
-    asyncio.run(ask())
-
-
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_packed_both_ways(client: triton.InferenceServerClient, door: RunningDoor, algorithm: str) -> None:
     for binary_data in (True, False):
@@ -264,27 +249,3 @@ def test_what_is_wrong_is_said(connection: http.client.HTTPConnection, what: str
     good = json.dumps(head(binary(), parameters={"binary_data_output": True})).encode()
     assert ask(connection, good + ONE, str(len(good)))[1].endswith(b"}]}\0\0\0@"), "two"
     assert ask(connection, b"", None, "GET")[0] == 405
-
-
-@pytest.mark.tensorflow
-def test_several_inputs_and_outputs_each_in_its_own_way(tmp_path: Path) -> None:
-    from workers.tf.library import tf
-
-    module = tf.Module()
-    module.add = tf.function(lambda a, b: {"sum": a + b, "a": a, "text": tf.strings.as_string(b)})
-    specs = [tf.TensorSpec([None], tf.float32, name) for name in "ab"]
-    signatures = {"add": module.add.get_concrete_function(*specs), "other": module.add.get_concrete_function(*specs)}
-    tf.saved_model.save(module, str(tmp_path / "add"), signatures)
-    config = f'[pool]\ndevices = ["cpu"]\n[[model]]\nname = "add"\npath = "{tmp_path}/add"\n'
-    with pool_in(tmp_path, config) as pool, start_door(pool) as door:
-        client = triton.InferenceServerClient(door.address)
-        b, a = tensor([1.0, 2.0], name="b"), tensor([10.0, 20.0], name="a", binary_data=False)
-        outputs = [triton.InferRequestedOutput(name, name != "sum") for name in ("text", "sum", "a")]
-        for inputs in ([b, a], [a, b], [b, tensor([10.0, 20.0], name="a")]):
-            result = client.infer("add", inputs, outputs=outputs, parameters={"signature": "add"})
-            assert result.get_output("sum")["data"] == [11.0, 22.0]
-            told = [result.as_numpy(name).tolist() for name in ("a", "text")]
-            assert told == [[10.0, 20.0], [b"1.000000", b"2.000000"]]
-        with pytest.raises(InferenceServerException, match=r"\[400\].*several signatures"):
-            client.infer("add", [a, b])
-        client.close()

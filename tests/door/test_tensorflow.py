@@ -1,8 +1,9 @@
-"""TensorFlow Serving's APIs with TensorFlow behind them.
+"""Doors with TensorFlow behind them, where stubs are not enough: TensorFlow Serving's APIs, and several tensors a job.
 
 REST: what its documentation shows gives the same JSON. gRPC: as the stubs of `tensorflow-serving-api` speak it.
 """
 
+import contextlib
 import json
 import subprocess
 import warnings
@@ -14,6 +15,8 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
 
 from pool.door.protos import message
 from pool.door.serving import example
@@ -170,6 +173,26 @@ def test_several_inputs_and_outputs(door):
     assert "give 'inputs' in place" in post(door, "native:predict", body, 400)["error"], "one output is a scalar"
     for wrong in ({"instances": [1]}, {"inputs": [1]}, {"instances": [{"a": [1, 2, 3]}]}):
         assert "input" in post(door, "native:predict", {"signature_name": "both", **wrong}, 400)["error"]
+
+
+def test_several_inputs_and_outputs_in_the_open_inference_protocol_each_in_its_own_way(door):
+    def tensor(name, *rows, binary_data=True):
+        made = triton.InferInput(name, [len(rows), 3], "FP32")
+        return made.set_data_from_numpy(np.float32(rows), binary_data=binary_data)
+
+    b, a = tensor("b", [1.0, 0.5, 0.25], [1, 1, 1]), tensor("a", [1, 2, 3], [0, 0, 1], binary_data=False)
+    with contextlib.closing(triton.InferenceServerClient(door.address)) as client:
+        for inputs in ([b, a], [a, b], [b, tensor("a", [1, 2, 3], [0, 0, 1])]):
+            for names in (("sum", "total"), ("total", "sum")):
+                outputs = [triton.InferRequestedOutput(name, name == names[0]) for name in names]
+                result = client.infer("native", inputs, outputs=outputs, parameters={"signature": "both"})
+                assert result.as_numpy("total").tolist() == [[2.0, 2.5, 3.25], [1.0, 1.0, 2.0]]
+                assert result.as_numpy("sum").item() == 11.75
+        images = triton.InferInput("image_bytes", [2], "BYTES").set_data_from_numpy(np.array([b"\xff", b"ab"], object))
+        result = client.infer("native", [images], parameters={"signature": "images"})
+        assert [result.as_numpy(name).tolist() for name in ("text", "same_bytes")] == [[b"1", b"2"], [b"\xff", b"ab"]]
+        with pytest.raises(InferenceServerException, match=r"\[400\].*several signatures"):
+            client.infer("native", [a, b])
 
 
 def parsed(serialized):
