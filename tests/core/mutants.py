@@ -40,8 +40,6 @@ MUTANTS = (
     Mutant("the smallest head goes first", "jobs", "heappush(self.heads, line.waiting[0])", "heappush(self.heads, (0, 0, *line.waiting[0][2:]))"),
     Mutant("a line's next head competes anew", "jobs", "if head is not first:", "if head is None:"),
     Mutant("a client's jobs keep their order", "jobs", "job.rank, job.order, job)", "-job.rank, job.order, job)"),
-    Mutant("clients share by rows", "scheduler", "job.rank + (call.rows or 1)", "job.rank + 1"),
-    Mutant("a flood stands behind itself", "scheduler", "job.rank = ranks[key]", "pass"),
     Mutant("a late client starts at the clock", "scheduler", "job.rank = clocks[-job.priority]", "pass"),
     Mutant("stateful jobs run as they arrive", "scheduler", "job.priority = 0  #", "pass  #"),
     Mutant("what one group leaves over goes to the next", "dispatcher", "self._wanted[model] = None", "pass"),

@@ -4,7 +4,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -12,17 +11,11 @@ import httpx
 import pytest
 
 from support.doors import connected, start_door
-from support.pools import RunningPool, until
+from support.pools import RunningPool, command, until
 
 pytestmark = pytest.mark.door
 
 PATH = "/v1/models/double"
-
-
-def refused(*arguments: object) -> str:
-    done = subprocess.run([sys.executable, "-mpool", *map(str, arguments)], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    return done.stderr
 
 
 def test_names_and_pages_of_this_machine_come_in(running: RunningPool) -> None:
@@ -43,16 +36,16 @@ def test_names_and_pages_of_this_machine_come_in(running: RunningPool) -> None:
 def test_tokens_are_made_replaced_and_taken_away_while_the_door_serves(running: RunningPool, tmp_path: Path) -> None:
     file, config = tmp_path / "tokens.txt", ("--config", tmp_path / "config.toml")
     config[1].write_text("[door]\nlisten = '0.0.0.0:1'\n")
-    assert "listen = '0.0.0.0:1' lets other machines in; set tokens" in refused("door", *config)
+    assert "listen = '0.0.0.0:1' lets other machines in; set tokens" in command("door", *config, status=2)
     config[1].write_text("[door]\ngrpc = '127.example:1'\n")
-    assert "grpc = '127.example:1' lets other machines in" in refused("door", *config)
+    assert "grpc = '127.example:1' lets other machines in" in command("door", *config, status=2)
     config[1].write_text("[door]\nlisten = '0.0.0.0:1'\ntokens = 'tokens.txt'\n")
 
     def new(name: str) -> str:
-        return subprocess.check_output([sys.executable, "-mpool", "token", "new", name, *config], text=True).strip()
+        return command("token", "new", name, *config).strip()
 
-    assert "`pool token new NAME` makes it" in refused("door", *config)
-    assert "is no name of a token" in refused("token", "new", "a b", *config)
+    assert "`pool token new NAME` makes it" in command("door", *config, status=2)
+    assert "is no name of a token" in command("token", "new", "a b", *config, status=2)
     ann, bob = new("ann"), new("bob")
     assert ann not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
@@ -96,7 +89,9 @@ def test_tls(running: RunningPool, tmp_path: Path) -> None:
     path, pair = tmp_path / "config.toml", f"certificate = '{tmp_path}/own.pem'\ncertificate_key = '{tmp_path}/%s'\n"
     for wrong in ("other.key", "locked.key", "own.pem"):
         path.write_text("[door]\nlisten = '127.0.0.1:1'\n" + pair % wrong)
-        assert refused("door", "--config", path).startswith("pool: door.certificate: ")
+        told = command("door", "--config", path, status=2)
+        assert told.startswith("pool: door.certificate: ")
+        assert told.count("\n") == 1
     trusted = ssl.create_default_context(cafile=tmp_path / "own.pem")
     bare = str(Path(__file__).with_name("bare.py"))
     with start_door(running, pair % "own.key", bare) as door, ExitStack() as stack:

@@ -22,7 +22,7 @@ from tritonclient.utils import InferenceServerException
 from pool import Client
 from pool.door.tokens import new
 from pool.wire.datatypes import DATATYPES
-from support.doors import VALUES, certificate, free_address, start_door
+from support.doors import VALUES, certificate, free_address, refused, start_door
 from support.pools import WAIT_S, until
 
 pytestmark = pytest.mark.door
@@ -71,13 +71,6 @@ def silent(channel, method, *messages, **metadata):
     """A call whose head is sent, and these messages, and then nothing."""
     unending = itertools.chain(messages, iter(queue.Queue().get, None))
     return channel.stream_stream(f"/inference.GRPCInferenceService/{method}")(unending, metadata=[*metadata.items()])
-
-
-def refused(code, text, call):
-    with pytest.raises(grpc.RpcError) as error:
-        call()
-    assert error.value.code() is code, error.value.details()
-    assert text in error.value.details()
 
 
 def test_what_is_said_of_the_server_and_its_models(client):

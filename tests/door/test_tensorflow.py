@@ -23,7 +23,7 @@ from pool.door.serving import example
 from pool.door.serving_grpc import LISTS, NUMBERS, TYPES, array_of, predicted
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPES
-from support.doors import RunningDoor, start_door
+from support.doors import RunningDoor, refused, start_door
 from support.pools import WAIT_S, pool_in
 
 with warnings.catch_warnings():
@@ -238,13 +238,6 @@ def predict(x, **spec):
     made = half(predict_pb2.PredictRequest, **spec)
     made.inputs["x"].CopyFrom(tf.make_tensor_proto(x))
     return made
-
-
-def refused(code, text, call, request):
-    with pytest.raises(grpc.RpcError) as error:
-        call(request)
-    assert error.value.code() is code, error.value.details()
-    assert text in error.value.details()
 
 
 def test_predict(stub):

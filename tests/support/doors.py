@@ -3,12 +3,14 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import grpc
 import httpx
+import pytest
 
 from support.pools import WAIT_S, RunningPool, until
 
@@ -46,6 +48,13 @@ def listens(address: str) -> bool:
     with suppress(OSError), connected(address):
         return True
     return False
+
+
+def refused(code: grpc.StatusCode, text: str, call: Callable[..., object], *arguments: object) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        call(*arguments)
+    assert error.value.code() is code, error.value.details()
+    assert text in error.value.details()
 
 
 def infer(address: str, value: float = 21.0, model: str = "double") -> httpx.Response:
