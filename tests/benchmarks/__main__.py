@@ -22,7 +22,7 @@ from benchmarks.peer import Mosec, open_inference
 from support.doors import start_door
 from support.pools import RunningPool, pool_in
 
-CONFIG = "[pool]\ndevices = {devices}\n[restart]\nintensity = 100\n"
+CONFIG = '[pool]\ndevices = ["cpu"]\n'
 MODEL = '[[model]]\nname = "{name}"\npath = "{path}"\nbatching = "on"\nmax_batch = {batch}\n'
 Way = Callable[[], float]
 
@@ -31,9 +31,9 @@ def process(first: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), first, arguments)
 
 
-def pool_of(options: Any, devices: int) -> AbstractContextManager[RunningPool]:
-    """A pool of CPU workers with both models."""
-    config = CONFIG.format(devices=["cpu"] * devices)
+def pool_of(options: Any) -> AbstractContextManager[RunningPool]:
+    """A pool of one CPU worker with both models."""
+    config = CONFIG
     for name, batch in ((TINY, 64), (IMAGE, 16)):
         config += MODEL.format(name=name, path=options.folder / name, batch=batch)
     return pool_in(Path(tempfile.mkdtemp(dir=options.folder)), config)
@@ -73,7 +73,7 @@ def judged(figure: float, aim: str) -> str:
 
 def side_by_side(options: Any) -> None:
     with (
-        pool_of(options, 1) as running,
+        pool_of(options) as running,
         process(ours.start, running.endpoint, options.folder / TINY) as one,
         process(ours.start, running.endpoint, options.folder / TINY) as two,
     ):
@@ -94,18 +94,11 @@ def side_by_side(options: Any) -> None:
 
 def door(options: Any) -> None:
     """`Inference` in the door's own process, beside mosec, both under wrk."""
-    with pool_of(options, 1) as running, start_door(running) as listening:
+    with pool_of(options) as running, start_door(running) as listening:
         for model, connections, aim in ((TINY, 64, "≥ 0.7"), (IMAGE, 64, "≥ 1.5")):
             arguments = (listening.url, model, connections, options.seconds, options.folder)
             ways = {"door": (partial(open_inference, *arguments), aim)}
             compare(options, f"HTTP: {model}, {connections} connections", "/s", ways, model, connections)
-
-
-def death(options: Any) -> None:
-    with pool_of(options, 2) as running, process(ours.start, running.endpoint, options.folder / TINY) as side:
-        taken = [side.submit(ours.rerun).result() for _ in range(options.rounds)]
-        print("\nSIGKILL of one of two workers")
-        print(f"  {'its jobs answered':<18}{spread(taken, 'ms')}{judged(statistics.median(taken), '≤ 50 ms')}")
 
 
 def main() -> None:
@@ -121,7 +114,6 @@ def main() -> None:
         process(models.save, options.folder).submit(int).result()
         if not options.door:
             side_by_side(options)
-            death(options)
         door(options)
 
 

@@ -1,8 +1,6 @@
 """What clients of the pool do, each in a process of its own; `Session.run` likewise. Some answers are checked."""
 
 import itertools
-import os
-import signal
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,24 +78,3 @@ def threads(number: int, seconds: float) -> float:
     """Results a second of so many threads with one job each."""
     with ThreadPoolExecutor(number) as executor:
         return sum(executor.map(lambda _: rate(instants(TINY, runs(), seconds)), range(number)))
-
-
-def rerun() -> float:
-    """Milliseconds from a worker's SIGKILL until the other one has answered the last of its jobs, while others run."""
-    while [slot["state"] for slot in client.status()["slots"]] != ["READY", "READY"]:
-        time.sleep(0.1)
-    victim = client.status()["slots"][client.run(TINY, {"x": ROWS[TINY][0]}).slot]  # the pool's first choice
-    os.kill(victim["pid"], signal.SIGSTOP)
-    jobs = [(row, client.submit(TINY, {"x": row})) for row in ROWS[TINY]]
-    time.sleep(0.1)
-    held = [(row, future) for row, future in jobs if not future.done()]  # by the stopped worker
-    assert held
-    killed = time.perf_counter()
-    os.kill(victim["pid"], signal.SIGKILL)
-    for _ in submitted(TINY, 32):
-        if all(future.done() for _, future in held):
-            break
-    taken = time.perf_counter() - killed
-    for row, future in held:
-        check(TINY, row, future.result()["y"])
-    return taken * 1000

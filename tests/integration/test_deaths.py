@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -116,7 +117,9 @@ def test_a_killed_worker_s_jobs_run_again_on_another(running: RunningPool, clien
     futures = [client.submit("double", row(n + 1.0)) for n in range(300)]
     os.kill(busy(client), signal.SIGKILL)
     (running.folder / "gate").touch()
+    began = time.monotonic()
     assert [value(future) for future in futures] == [2.0 * (n + 1) for n in range(300)]
+    assert time.monotonic() - began < 2.0, "its death is told, and not found by its silence"
     assert client.status()["deaths"]
     ran = [float(each) for line in (running.folder / "ledger").read_text().splitlines() for each in line.split()[1:]]
     assert {*ran} >= {n + 1.0 for n in range(300)}
