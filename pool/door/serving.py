@@ -75,9 +75,8 @@ async def answered(door: Door, request: Request) -> tuple[int, Callable[[], Any]
         return sum(array.nbytes for array in result.values()), partial(answer, result)
     if found["metadata"]:
         return 0, partial(metadata, model, await door.record(model, version))
-    if found["label"]:
-        version = number_of((await door.record(model, version))["version"])
-    return 0, partial(states, model, version, await door.client.status())
+    told = await states(door, model, version)
+    return 0, lambda: told
 
 
 def prepared(method: str, body: bytearray, record: ModelRecord) -> Call:
@@ -203,10 +202,12 @@ def metadata(model: str, record: Mapping[str, Any]) -> Any:
     return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
 
 
-def states(model: str, version: str | None, pool: Mapping[str, Any]) -> Any:
-    """Of each version, or of one, what the best slot says. `pool`: its status. Raises `ModelNotFound`."""
+async def states(door: Door, model: str, version: str | None) -> dict[str, Any]:
+    """Of each version, or of one, what the best slot says. Raises `PoolError`."""
+    if version is not None and not version.isdecimal():  # a label
+        version = number_of((await door.record(model, version))["version"])
     best: dict[str, tuple[int, str]] = {}
-    for slot in pool["slots"]:
+    for slot in (await door.client.status())["slots"]:
         for name, (text, _) in slot["versions"].items():
             number = number_of(text)
             state = "END" if name in slot["failed"] else STATES.get(slot["state"], "LOADING")

@@ -92,10 +92,7 @@ class Serving:
         return ParseDict(told, message("tensorflow.serving.GetModelMetadataResponse")(), descriptor_pool=POOL)
 
     async def get_model_status(self, request: Any, _: Any) -> Any:
-        spec, version = request.model_spec, version_of(request.model_spec)
-        if spec.version_label:
-            version = number_of((await self._door.record(spec.name, version))["version"])
-        told = states(spec.name, version, await self._door.client.status())
+        told = await states(self._door, request.model_spec.name, version_of(request.model_spec))
         return ParseDict(told, message("tensorflow.serving.GetModelStatusResponse")())
 
 
