@@ -186,17 +186,14 @@ class Colocation:
     def __init__(self, graph_def: Any) -> None:
         self.functions = {function.signature.name: function for function in graph_def.library.function}
         self.nodes = {(scope, node.name): node for scope, nodes in scopes(graph_def) for node in nodes}
-        self._parent: dict[Node, Node] = {}
+        self._together: dict[Node, list[Node]] = {}  # the set that a node is in; a set is one list
         for (scope, _), node in self.nodes.items():
             self._join_node(scope, node)
 
     def sets(self) -> Iterator[list[Node]]:
         """Each set of nodes that run together. What is in none runs wherever it is put."""
-        found: dict[Node, list[Node]] = {}
-        for node in self._parent:
-            if node in self.nodes:
-                found.setdefault(self._root(node), []).append(node)
-        yield from found.values()
+        for together in {id(each): each for each in self._together.values()}.values():
+            yield [node for node in together if node in self.nodes]
 
     def origin(self, scope: str, text: str) -> Node:
         """The node whose tensor an input is, looked at through what passes it on."""
@@ -224,14 +221,10 @@ class Colocation:
                 self._join(source, (scope, node.name))
 
     def _join(self, one: Node, other: Node) -> None:
-        self._parent[self._root(one)] = self._root(other)
-
-    def _root(self, node: Node) -> Node:
-        parent = self._parent.setdefault(node, node)
-        while parent != self._parent[parent]:
-            self._parent[parent] = self._parent[self._parent[parent]]
-            parent = self._parent[parent]
-        return parent
+        few, many = sorted((self._together.setdefault(node, [node]) for node in (one, other)), key=len)
+        if few is not many:
+            many += few
+            self._together.update(dict.fromkeys(few, many))
 
 
 def _followed(definition: Any, node: Any) -> Iterator[bool]:
