@@ -43,9 +43,7 @@ class Overloaded(PoolError):
 
 
 class WorkerLost(PoolError):
-    """The worker died while it ran the job. `retryable` is False if the model is stateful: the job may have run."""
-
-    retryable = True
+    """The worker of a stateful model died. The job may have run, so it is not run again."""
 
 
 class Quarantined(PoolError):
@@ -70,9 +68,5 @@ _NAMED = {each.__name__: each for each in PoolError.__subclasses__()} | {"OutOfM
 
 
 def from_wire(name: str, text: str) -> PoolError:
-    """The exception for a failure that came over the wire. `StatefulWorkerLost` is a `WorkerLost` not to be retried."""
-    if name == "StatefulWorkerLost":
-        lost = WorkerLost(text)
-        lost.retryable = False
-        return lost
+    """The exception for a failure that came over the wire."""
     return _NAMED.get(name, PoolError)(text)

@@ -13,8 +13,8 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from pool.door import inference, metrics, page, serving
-from pool.door.door import HEADERS, Door, Refused, status_of
-from pool.errors import PoolError, WorkerLost
+from pool.door.door import FAILED, HEADERS, STATUS, Door, Refused
+from pool.errors import PoolError
 
 OPEN = frozenset(("/", "/v2/health/live", "/v2/health/ready"))  # load balancers have no token, and learn nothing here
 MOST_KNOWN = 64
@@ -48,9 +48,8 @@ class App:
             text = f"nothing is at {scope['path']!r:.200}" if error.status_code == 404 else error.detail
             status, headers = error.status_code, dict(error.headers or {})
         except PoolError as error:
-            status, text = status_of(error)[0], str(error)
-            lost = "Stateful" if type(error) is WorkerLost and not error.retryable else ""
-            headers = {"pool-error": lost + type(error).__name__, **({"retry-after": "1"} if error.retryable else {})}
+            status, text = STATUS.get(type(error), FAILED)[0], str(error)
+            headers = {"pool-error": type(error).__name__, **({"retry-after": "1"} if error.retryable else {})}
         except Exception:
             log.exception("%s %.200s", scope["method"], scope["path"])
             status, text, headers = 500, "the door failed at this request; its log says why", {}

@@ -24,10 +24,10 @@ STATUS: Mapping[type[errors.PoolError], tuple[int, grpc.StatusCode]] = {
     errors.DeadlineExceeded: (504, grpc.StatusCode.DEADLINE_EXCEEDED),
     errors.Overloaded: (503, grpc.StatusCode.RESOURCE_EXHAUSTED),
     errors.OutOfMemory: (500, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    errors.WorkerLost: (503, grpc.StatusCode.UNAVAILABLE),
     errors.PoolUnreachable: (503, grpc.StatusCode.UNAVAILABLE),
 }
-"""In HTTP and in gRPC; whatever else there is, is 500 and INTERNAL."""
+FAILED = 500, grpc.StatusCode.INTERNAL
+"""In HTTP and in gRPC: STATUS, and FAILED for all others. Proxies send again what is 503 or UNAVAILABLE."""
 SLOW_BYTES, MOST_JSON_BYTES = 64 << 10, 16 << 20
 HEADERS: ContextVar[Iterable[tuple[str | bytes, str | bytes]]] = ContextVar("HEADERS", default=())  # of the request
 Refused = HTTPException
@@ -54,13 +54,6 @@ def json_of(text: bytes | bytearray, **options: Any) -> Any:
 def number_of(version: str) -> str:
     """A model without numbered versions is its own version 1. Behind a + is what its files are since a change."""
     return version.partition("+")[0] or "1"
-
-
-def status_of(error: errors.PoolError) -> tuple[int, grpc.StatusCode]:
-    """Clients and proxies send again by themselves what is 503 and UNAVAILABLE: no lost job of a stateful model is."""
-    if isinstance(error, errors.WorkerLost) and not error.retryable:
-        return 500, grpc.StatusCode.INTERNAL
-    return STATUS.get(type(error), (500, grpc.StatusCode.INTERNAL))
 
 
 class Door:

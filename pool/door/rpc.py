@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from pool.door import protos
-from pool.door.door import HEADERS, Door, Refused, status_of
+from pool.door.door import FAILED, HEADERS, STATUS, Door, Refused
 from pool.door.http import MOST_HELD
 from pool.errors import DeadlineExceeded, InvalidConfig, InvalidInput, Overloaded, PoolError
 
@@ -128,9 +128,9 @@ async def refuse(_: Any, context: Any) -> None:
 
 
 def refusal(error: Exception) -> tuple[grpc.StatusCode, str]:
-    code, text = grpc.StatusCode.INTERNAL, "the door failed at this request; its log says why"
+    code, text = FAILED[1], "the door failed at this request; its log says why"
     if isinstance(error, PoolError):
-        code, text = status_of(error)[1], str(error)
+        code, text = STATUS.get(type(error), FAILED)[1], str(error)
     elif isinstance(error, Refused):
         codes = {401: grpc.StatusCode.UNAUTHENTICATED, 501: grpc.StatusCode.UNIMPLEMENTED}
         code, text = codes.get(error.status_code, code), error.detail

@@ -109,7 +109,7 @@ def pack(value: object) -> bytes:
 
 
 def failure(job: int, name: str, text: str, flags: int = 0) -> bytes:
-    """`name`: of a class of `pool.errors`, or a word of the protocol: "Stale", "Stopping", "StatefulWorkerLost"."""
+    """`name`: of a class of `pool.errors`, or a word of the protocol: "Stale", "Stopping"."""
     return plain(Kind.FAILURE, job, pack((name, text[:8000])), flags)
 
 

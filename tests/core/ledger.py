@@ -123,7 +123,7 @@ class Ledger:
         if is_former:
             errors.add("ModelNotFound")
         if is_resent and self.models[record.model].is_stateful:
-            errors.add("StatefulWorkerLost")
+            errors.add("WorkerLost")
         return errors
 
     def submitted(self, record: Record) -> None:
@@ -184,7 +184,7 @@ class Ledger:
             assert record.attempts >= self.policy.max_attempts, f"{record} has {record.attempts} attempts"
             assert not model.is_stateful
         else:
-            assert error == "StatefulWorkerLost"
+            assert error == "WorkerLost"
             assert model.is_stateful
             assert record.starts
         self.ended(record, error)

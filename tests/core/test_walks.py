@@ -26,7 +26,7 @@ SEEN = {  # how often at least, in sixty walks: a walk that meets nothing shows 
     "ModelFailed": 10,
     "Stale": 10,
     "Quarantined": 10,
-    "StatefulWorkerLost": 10,
+    "WorkerLost": 10,
     "refused Overloaded": 500,
     "refused ModelNotFound": 20,
     "models gone": 30,
