@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -24,8 +23,10 @@ log = logging.getLogger("pool.door")
 
 class App:
     def __init__(self, door: Door) -> None:
-        self._door = door
-        self._hosts = Hosts(door)
+        self._door, own = door, socket.gethostname().lower()
+        self._hosts = {"localhost", own, own.partition(".")[0], *map(str.lower, door.settings.hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in door.settings.origins}
+        self._check_host = lru_cache(MOST_KNOWN)(self._check_host)  # type: ignore[method-assign]
         routes = [*inference.routes(door), *serving.routes(door), *metrics.routes(door), *page.routes(door)]
         self._router = Router(routes, redirect_slashes=False)
 
@@ -64,30 +65,17 @@ class App:
         if names.count(b"host") > 1 or names.count(b"authorization") > 1:
             raise Refused(400, "there is more than one Host or Authorization")
         if b"host" in headers or scope["http_version"] != "1.0":
-            self._hosts.check(headers)
+            # Pages in a browser may turn their own name to this address: `Host` or `Origin` has it.
+            host, origin = headers.get(b"host", b""), headers.get(b"origin")
+            self._check_host(host)
+            if origin is not None:
+                text = origin.decode("latin-1").lower().rstrip("/")
+                if text not in self._origins and text.partition("://")[2] != host.decode("latin-1").lower():
+                    raise Refused(403, f"requests of pages from {text!r:.200} are refused; add it to door.origins")
         tokens, shown = self._door.tokens, headers.get(b"authorization", b"").decode("latin-1")
         if tokens is not None and scope["path"] not in OPEN and not tokens.knows(shown):
             text = "a token is needed: send the header Authorization: Bearer TOKEN"
             raise Refused(401, text, {"www-authenticate": "Bearer"})
-
-
-class Hosts:
-    """Against pages in a browser that turn their own name to this address: `Host` or `Origin` has it."""
-
-    def __init__(self, door: Door) -> None:
-        own = socket.gethostname().lower()
-        self._hosts = {"localhost", own, own.partition(".")[0], *map(str.lower, door.settings.hosts)}
-        self._origins = {origin.lower().rstrip("/") for origin in door.settings.origins}
-        self._check_host = lru_cache(MOST_KNOWN)(self._check_host)  # type: ignore[method-assign]
-
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raises `Refused`."""
-        host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        self._check_host(host)
-        if origin is not None:
-            text = origin.decode("latin-1").lower().rstrip("/")
-            if text not in self._origins and text.partition("://")[2] != host.decode("latin-1").lower():
-                raise Refused(403, f"requests of pages from {text!r:.200} are refused; add it to door.origins")
 
     def _check_host(self, host: bytes) -> None:
         text = host.decode("latin-1")
