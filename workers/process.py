@@ -183,7 +183,7 @@ def load_of(path: str, welcome: Mapping[str, Any]) -> Load:
         from workers.stub import load
 
         return load
-    from workers.tf.backend import Backend
+    from workers.tf.model import Backend
 
     return Backend(welcome).load
 

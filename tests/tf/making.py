@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from workers.tf.backend import Backend
 from workers.tf.library import tf
+from workers.tf.model import Backend
 
 v1 = tf.compat.v1
 

@@ -31,7 +31,7 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
 def test_without_tensorflow_it_says_what_to_install(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('not here')")
     show = "import sys; sys.path[:0] = sys.argv[1:]\n"
-    show += "try: import workers.tf.backend\nexcept BaseException as e: print(e.status, e)"
+    show += "try: import workers.tf.model\nexcept BaseException as e: print(e.status, e)"
     told = subprocess.check_output([sys.executable, "-c", show, str(tmp_path)], text=True)
     assert told.startswith(f"{Exit.BACKEND_MISSING:d} TensorFlow cannot be imported: ImportError: not here; ")
 

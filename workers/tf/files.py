@@ -1,6 +1,6 @@
 """What lies at a model's path, by its names, and what is read of it: of SavedModels here. No path is a pattern.
 
-path ─ format_at ─► Format ─ read_saved_model, bare_graph, keras ─► Source ─ backend ─► Session ─► Model
+path ─ format_at ─► Format ─ read_saved_model, bare_graph, keras ─► Source ─ model ─► Session ─► Model
 """
 
 import os
