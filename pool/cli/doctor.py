@@ -71,13 +71,10 @@ def listening() -> str:
 
 def shared() -> str:
     """Clients lend such memory to the pool; it counts as theirs."""
-    descriptor = os.memfd_create("pool-doctor", os.MFD_ALLOW_SEALING)
-    try:
-        os.ftruncate(descriptor, ARENA_BYTES)
-        with mmap.mmap(descriptor, ARENA_BYTES) as memory:
+    with open(os.memfd_create("pool-doctor", os.MFD_ALLOW_SEALING), "r+b") as file:
+        file.truncate(ARENA_BYTES)
+        with mmap.mmap(file.fileno(), ARENA_BYTES) as memory:
             memory.write(bytes(ARENA_BYTES))
-    finally:
-        os.close(descriptor)
     return f"{decimal(ARENA_BYTES)} could be written"
 
 

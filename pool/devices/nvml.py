@@ -46,16 +46,14 @@ def _described(nvml: ModuleType, handle: Any) -> dict[str, Any]:
 
 
 def _instances(nvml: ModuleType, handle: Any) -> list[dict[str, Any]] | None:
-    found = []
-    try:
-        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
-            return None
-        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-            with suppress(nvml.NVMLError):  # the numbers have holes
-                found.append(_described(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)))
-    except (nvml.NVMLError, AttributeError):  # a card, or an NVML, that knows no MIG
-        return None
-    return found
+    with suppress(nvml.NVMLError, AttributeError):  # a card, or an NVML, that knows no MIG
+        if nvml.nvmlDeviceGetMigMode(handle)[0]:
+            found = []
+            for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+                with suppress(nvml.NVMLError):  # the numbers have holes
+                    found.append(_described(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)))
+            return found
+    return None
 
 
 def facts(nvml: ModuleType, uuid: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 import secrets
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pool.errors import InvalidConfig
@@ -64,10 +65,8 @@ class Tokens:
     def knows(self, authorization: str) -> bool:
         """Whether the token of an Authorization header is one of them."""
         if time.monotonic() - self._looked_at > LOOK_S:
-            self._looked_at = time.monotonic()
-            try:
+            self._looked_at, self._known = time.monotonic(), {}
+            with suppress(InvalidConfig):
                 self._known = read(self._path)
-            except InvalidConfig:
-                self._known = {}
         kind, _, token = authorization.partition(" ")
         return kind.lower() == "bearer" and digest(token.strip()) in self._known
