@@ -239,8 +239,3 @@ def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("client")
 def test_logs_are_all_that_is_kept(shell: Shell) -> None:
     assert shell("logs").splitlines() == [f"line {number}" for number in range(1, 451)]
-
-
-def test_systemd_prints_a_unit_of_the_user_or_of_the_machine(shell: Shell) -> None:
-    assert "User=" not in shell("systemd")
-    assert "\nUser=nobody\n" in shell("systemd", "--as", "nobody")
