@@ -8,7 +8,7 @@ import pytest
 from pool.wire import Exit
 from tf.making import run, save_graph, v1
 from workers.backend import CannotLoad, LoadFailed, RunFailed, Unfit
-from workers.tf import backend as backend_module
+from workers.tf import model as model_module
 from workers.tf.errors import of_a_run
 from workers.tf.library import tf
 
@@ -84,7 +84,7 @@ def test_a_failed_load_says_whether_a_later_one_may_succeed(load, failing, monke
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(backend_module, place, fail)
+    monkeypatch.setattr(model_module, place, fail)
     kind, text = (LoadFailed, "cannot be loaded now: ") if passes else (CannotLoad, "cannot be loaded: ")
     with pytest.raises(kind) as caught:
         load(failing)
