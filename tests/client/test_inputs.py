@@ -30,6 +30,7 @@ def converted(value: Any, dtype: str, shape: tuple[int, ...] | None = None) -> A
         (np.array([1, 2], ">f4"), "float32", [1, 2]),
         (np.array([[1, 2], [3, 4]], np.float32).T, "float32", [[1, 3], [2, 4]]),
         ([2**63], "uint64", [2**63]),
+        ([0, 2**64 - 1], "uint64", [0, 2**64 - 1]),
         ([True], "float32", [1.0]),
         (np.array([1, 2], object), "int32", [1, 2]),
         ([1, 2j], "complex64", [1, 2j]),
