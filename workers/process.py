@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from pool.wire import RELEASE, WIRE, Exit
 from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
-from pool.wire.specs import BadMessage
+from pool.wire.specs import BadMessage, unpack
 from workers.arenas import Arenas
 from workers.backend import CannotLoad, Load, LoadFailed, Model, RunFailed, Unfit
 from workers.calls import Calls, Loaded
@@ -58,14 +58,16 @@ class Worker:
 
     def serve(self) -> NoReturn:
         self._link.socket.settimeout(WELCOME_S)
-        welcome = self._hear()
+        welcome, models = self._link.receive() or os._exit(Exit.POOL_GONE)
         if welcome.get("wire") != WIRE:
             text = f"the pool is of release {welcome.get('release')}, the worker's files are of {RELEASE}"
             raise Unfit(Exit.OTHER_RELEASE, text)
         device = welcome["device"]
         if os.environ.get("CUDA_VISIBLE_DEVICES") != ",".join(device["uuids"]):
             raise Unfit(Exit.WRONG_ENVIRONMENT, "CUDA_VISIBLE_DEVICES does not name the devices of its slot")
-        settings = [self._hear()["model"] for _ in range(welcome["models"])]
+        with open(models, "rb") as file:
+            file.seek(0)  # the pool has written
+            settings = unpack(file.read())
         self._link.socket.settimeout(BEAT_S)
         threading.Thread(target=self.guard, args=(self._listen,), name="link", daemon=True).start()
         if device["uuids"]:
@@ -130,11 +132,6 @@ class Worker:
             left_out={key: text[:500] for key, text in list(model.left_out.items())[:50]},
             notes=[note[:500] for note in model.notes[:50]],
         )
-
-    def _hear(self) -> dict[str, Any]:
-        if (said := self._link.receive()) is None:
-            os._exit(Exit.POOL_GONE)
-        return said[0]
 
     def _tell(self, **message: Any) -> None:
         """Safe from several threads: the kernel takes a message whole, or not at all."""

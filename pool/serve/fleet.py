@@ -27,6 +27,7 @@ from pool.plan.rollout import Phase, Seat
 from pool.plan.wanted import Plan
 from pool.serve.worker import Worker, exit_text
 from pool.wire import FINAL, RELEASE, WIRE
+from pool.wire.bodies import pack
 from pool.wire.link import MOST_AT_ONCE, close_aside
 from pool.wire.signatures import Signature, choice
 from pool.wire.specs import BadMessage
@@ -220,6 +221,8 @@ class Fleet:
         tensorflow, told = seat.told["tensorflow"], seat.told["models"]
         models = [told[name] for name in told if name not in seat.left_out]
         try:
+            settings = os.fdopen(os.memfd_create("models"), "wb", buffering=0)  # a link does not hold 500 of them
+            settings.write(pack(models))
             worker = seat.worker = Worker(seat, environment(device, os.environ, tensorflow, self._share), now)
         except OSError as error:
             log.error("slot %d: no process could be started: %s", slot.number, error)
@@ -232,9 +235,8 @@ class Fleet:
         welcome = {"wire": WIRE, "release": RELEASE, "token": worker.token, "address": self.address}
         welcome |= {"slot": slot.number, "device": shown, "lanes": self.config.pool.lanes, "tensorflow": tensorflow}
         welcome["former"] = self._found_before(seat)
-        self.tell(worker, welcome | {"state": str(self._state), "models": len(models)})
-        for each in models:
-            self.tell(worker, {"model": each})
+        with settings:
+            self.tell(worker, welcome | {"state": str(self._state)}, settings.fileno())
 
     def _found_before(self, seat: Seat) -> dict[str, Any]:
         """The workers whose memory must be free first: those that NVML has listed, else the level before them."""

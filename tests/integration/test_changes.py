@@ -308,3 +308,9 @@ def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: A
         until(lambda: {slot["slot"] for slot in client.status()["slots"]} == left, "the end of its worker")
         gpus(3)
         until(lambda: client.restart(home["b"]) and not client.status()["away"], "NVML to find it again")
+
+
+def test_a_worker_serves_as_many_models_as_a_pool_may_have(start_pool: StartPool) -> None:
+    pool = start_pool(config(*(f'name = "m{number}"\npath = "stub:double"' for number in range(500))))
+    with Client(pool.endpoint) as client:
+        assert client.run("m499", row())["y"].item() == 2.0
