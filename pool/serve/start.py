@@ -1,6 +1,7 @@
 """From a configuration to a running pool, and to its end."""
 
 import logging
+import math
 import os
 import resource
 import signal
@@ -19,6 +20,7 @@ from pool.plan.footprints import NAME, Footprints
 from pool.plan.wanted import Plan, planned
 from pool.serve.service import Service
 
+APART_S = 0.3  # a terminal that closes, and who passes Ctrl-C on, send two signals for one
 FEWEST_DESCRIPTORS, MOST_DESCRIPTORS = 4096, 1 << 16
 
 log = logging.getLogger("pool.serve")
@@ -75,11 +77,16 @@ def conduct(service: Service, embedded: int | None) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` and a shell's background jobs say so
             signal.signal(number, lambda *_: None)
 
+    first = math.inf
+
     def signalled() -> None:
+        nonlocal first
+        now = time.monotonic()
         for number in os.read(reader, 64):
-            if service.is_stopping:
+            if now - first > APART_S:
                 log.warning("a second %s: the pool ends at once", signal.Signals(number).name)
                 service.fleet.kill_all()
+            first = min(first, now)
             service.stop()
 
     def left() -> None:
