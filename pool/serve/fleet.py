@@ -25,7 +25,7 @@ from pool.devices import cpu_share, environment
 from pool.devices.monitor import Monitor
 from pool.plan.rollout import Phase, Seat
 from pool.plan.wanted import Plan
-from pool.serve.worker import Worker, exit_text
+from pool.serve.worker import PIPE_BYTES, READ_BYTES, Worker, exit_text
 from pool.wire import FINAL, RELEASE, WIRE
 from pool.wire.bodies import pack
 from pool.wire.link import MOST_AT_ONCE, close_aside
@@ -369,7 +369,7 @@ class Fleet:
     def _exited(self, worker: Worker, status: int, now: float) -> None:
         self.hear(worker)  # its last words
         seat, slot, core = worker.seat, worker.seat.slot, worker.core
-        self._read(worker)
+        self._read(worker, PIPE_BYTES)
         self._forget(worker.link.socket.fileno())  # a child of it may hold the other end open
         self._forget(worker.output)
         seat.worker = None
@@ -412,8 +412,8 @@ class Fleet:
         log.error("slot %d: %s; the slot serves its other models", seat.number, seat.failed[model])
         return True
 
-    def _read(self, worker: Worker) -> None:
-        lines = worker.read()
+    def _read(self, worker: Worker, most: int = READ_BYTES) -> None:
+        lines = worker.read(most)
         if lines is None:
             self._forget(worker.output)
         for line in lines or ():

@@ -19,7 +19,7 @@ from pool.wire.bodies import TOKEN_BYTES
 from pool.wire.link import SEALS, Link
 
 STACKS_BYTES = 256 << 10
-READ_BYTES = 64 << 10
+READ_BYTES, PIPE_BYTES = 1 << 10, 64 << 10  # of output: at a time, for each line costs the loop, and all that waits
 
 
 class Worker:
@@ -86,16 +86,16 @@ class Worker:
         """Of all threads, once a worker that was READY has got SIGUSR1."""
         return os.pread(self._stacks, STACKS_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace").splitlines()
 
-    def read(self) -> list[str] | None:
-        """Whole lines of its output since the last call. None: it has ended."""
+    def read(self, most: int) -> list[str] | None:
+        """Whole lines of so many bytes of its output. None: it has ended."""
         try:
-            data = os.read(self.output, READ_BYTES)
+            data = os.read(self.output, most)
         except BlockingIOError:
             return []
         if not data:
             return None
         *whole, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[-READ_BYTES:]
+        self._rest = self._rest[-PIPE_BYTES:]
         return [line.decode("utf-8", "backslashreplace") for line in whole]
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Python around stub models, through a pool."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pool import Client, errors
 from support.pools import RunningPool, StartPool, pool_in, row, until
 
 HANDLERS = '''
-import sys
+import sys, threading
 
 class Number:
     """Texts of numbers, which the model doubles."""
@@ -54,6 +55,10 @@ class NoSpecs(Number): inputs = {"text": ("text", [-1])}
 class NoMethod: outputs, preprocess = {"y": ("float32", [-1, 1])}, lambda self, inputs: inputs
 class Exits(Number):
     def __init__(self): sys.exit("not\\ntoday")
+class Prints(Gives):
+    def __init__(self): threading.Thread(target=self.go_on, daemon=True).start()
+    def go_on(self):
+        while True: print("x\\n" * 30000)
 '''
 POOL = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[[model]]\nname = "good"\npath = "stub:double"\n'
 MODEL = '[[model]]\nname = "{}"\npath = "{}"\nhandler = "{}"\nhandler_path = "code"\n'
@@ -170,3 +175,13 @@ def test_a_handler_that_cannot_be_used_keeps_its_model_alone_away(start_pool: St
             assert text in failed[name]
             assert failed[name].isprintable()
         assert client.run("good", row())["y"].item() == 2
+
+
+def test_lines_without_end_hold_up_no_job(start_pool: StartPool, tmp_path: Path) -> None:
+    code(tmp_path)
+    pool = start_pool(POOL + MODEL.format("prints", "stub:double", "mine:Prints"), folder=tmp_path)
+    until(lambda: pool.log.stat().st_size > 1 << 20, "many lines")
+    with Client(pool.endpoint) as client:
+        began = time.monotonic()
+        assert [client.run("good", row())["y"].item() for _ in range(20)] == [2.0] * 20
+        assert time.monotonic() - began < 10
