@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from pool.config.sections import STUB
@@ -20,6 +19,7 @@ from pool.wire.files import Files, files_at
 REST_NS = 2_000_000_000  # a first look believes files that are older
 NEWEST, MOST = 8, 32  # versions that are looked at where the newest is served, and where all are
 PARTS = re.compile(r"variables\.data-\d{5}-of-(\d{5})")
+UNREAD = Files("", 0, -1)
 MARKS = ("saved_model.pb", "saved_model.pbtxt", "model.stub")  # the last one: of the tests' backend
 
 Chosen = Literal["newest", "all"] | Sequence[int]
@@ -51,7 +51,8 @@ def look(path: str, chosen: Chosen, extra: Sequence[str], before: Look | None) -
         # The clock of the disk may be another one, so the second look does not ask it.
         is_same = each.path in old and old[each.path].files == each.files
         is_old = not old and time.time_ns() - each.files.changed_ns > REST_NS
-        versions.append(each._replace(is_whole=each.is_whole and (is_same or is_old)))
+        if each.files != UNREAD or each.path in old:  # what is served stays, and others are not waited for
+            versions.append(each._replace(is_whole=each.is_whole and (is_same or is_old)))
     there = {each.path for each in versions}
     # One that has gone may be on its way back: `mv` of a folder over another takes two steps.
     versions += [each._replace(is_whole=False) for each in old.values() if each.path not in there and each.is_whole]
@@ -74,8 +75,12 @@ def _look(path: str, chosen: Chosen, extra: Sequence[str]) -> Look:
     found = []
     for number in numbers:
         inside = os.path.join(folder, names[number])
-        with suppress(FileNotFoundError):  # somebody takes it away
+        try:
             found.append(Version(number, prefix + inside, files_at(inside, *extra), _is_whole(inside)))
+        except OSError as error:
+            if os.path.exists(inside):  # else somebody takes it away
+                troubles.append(f"{inside} cannot be read: {error}")
+                found.append(Version(number, prefix + inside, UNREAD, False))
     return Look(tuple(found), tuple(troubles))
 
 

@@ -60,6 +60,21 @@ def test_new_files_are_at_rest_once_two_looks_have_found_the_same(tmp_path: Path
     assert whole(look(str(tmp_path), "newest", (), fourth)) == [1]
 
 
+def test_one_that_cannot_be_read_is_a_trouble_and_keeps_no_other_away(tmp_path: Path, later: None) -> None:
+    for number in "123":
+        saved(tmp_path / number, of=0)
+    (tmp_path / "2" / "notes").symlink_to("nowhere")
+    (tmp_path / "3" / "loop").symlink_to("loop")
+    found = look(str(tmp_path), "newest", (), None)
+    assert whole(found) == [1]
+    for trouble, link in zip(found.troubles, ("2/notes", "3/loop"), strict=True):
+        assert f"{tmp_path / link}" in trouble
+    (tmp_path / "1" / "loop").symlink_to("loop")
+    for _ in range(3):
+        found = look(str(tmp_path), "all", (), found)
+    assert [(each.number, each.is_whole) for each in found.versions] == [(1, False)], "what is served stays"
+
+
 def test_one_that_has_gone_is_missed_once_before_it_counts(tmp_path: Path, later: None) -> None:
     saved(tmp_path / "1", of=0)
     saved(tmp_path / "2", of=0)
