@@ -59,7 +59,8 @@ def rested(config: Config, before: Mapping[str, Look]) -> dict[str, Look]:
 def completed(facts: Facts, footprints: Footprints, served: Sequence[Mapping[str, Any]] = ()) -> Facts:
     """With what follows from the looks. What is neither there nor served is forgotten; what a model needs stays."""
     looks = facts.looks
-    paths = {each["path"] for each in served} | {each.path for look in looks.values() for each in look.versions}
+    served_paths = {each["path"] for each in served}
+    paths = served_paths | {each.path for look in looks.values() for each in look.versions}
     first = {path: digest for path, digest in facts.first.items() if path in paths}
     needs = {key: need for key, need in facts.needs.items() if key[1] in paths}
     broken = {key: why for key, why in facts.broken.items() if key[0] in paths}
@@ -67,7 +68,8 @@ def completed(facts: Facts, footprints: Footprints, served: Sequence[Mapping[str
         for version in looks[model.name].versions:
             if version.is_whole:
                 first.setdefault(version.path, version.files.digest)
-            if (model.name, version.path) not in needs:
+            is_copied = not version.is_whole and version.path not in served_paths  # and may grow
+            if is_copied or (model.name, version.path) not in needs:
                 need = footprints.need(model, version.files.digest, version.files.nbytes)
                 needs[model.name, version.path] = need
     return replace(facts, first=first, needs=needs, broken=broken)

@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pool.config.sections import Model
+from pool.config.sections import Config, Model
+from pool.plan.facts import Facts, completed, looked
 from pool.plan.footprints import BASE_BYTES, KEPT, Footprints
 from pool.wire.files import files_at
 
@@ -31,6 +33,15 @@ def test_what_a_model_needs_is_what_its_section_says_or_a_run_has_shown_or_by_it
     (tmp_path / "a.meta").write_bytes(bytes(1000))
     assert footprints.need(one, *files_at(one.path)[:2]) == (BASE_BYTES + 2400, "weights")
     assert footprints.need(model("stub:echo"), "", 0) == (0, "weights")
+
+
+def test_a_copy_needs_more_as_it_grows(tmp_path: Path) -> None:
+    (tmp_path / "m.pb").touch()
+    facts = Facts(Config.model_construct(model=[model(f"{tmp_path}/m.pb")]), [])
+    for kib in (1, 2):
+        (tmp_path / "m.pb").write_bytes(bytes(kib << 10))
+        facts = completed(replace(facts, looks=looked(facts.config, facts.looks)), Footprints(tmp_path / "f.json"))
+    assert facts.needs["m", f"{tmp_path}/m.pb"] == (BASE_BYTES + 2457, "weights")
 
 
 FULL = json.dumps({f"{number:032}": 10**12 for number in range(KEPT)})
