@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from pool.serve.start import APART_S
 from support.pools import RunningPool, StartPool, are_gone, row, until
 
 FAIL, KILL, HANG, HANG_WITH_GIL, NO_MEMORY, EXIT, UNFIT, BUG = (-float(n) for n in range(1, 9))
@@ -166,20 +164,6 @@ def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, n
         assert pool.process.wait(30) == 0
     assert are_gone(*workers)
     assert [each.name for each in pool.folder.iterdir() if each.is_socket()] == []
-
-
-def test_a_second_signal_ends_the_pool_at_once(start_pool: StartPool, tmp_path: Path) -> None:
-    pool = start_pool(CONFIG.format(folder=tmp_path))
-    with Client(pool.endpoint, reconnect_timeout=0.1) as client:
-        client.submit("count", row())
-        busy(client)
-        client.stop()
-        pool.wait_for("stopping")
-        pool.process.send_signal(signal.SIGINT)
-        time.sleep(2 * APART_S)
-        assert pool.process.poll() is None, "the first one only says what is done already"
-        pool.process.send_signal(signal.SIGINT)
-        assert pool.process.wait(5) == 0
 
 
 def test_sigkill_of_the_pool_leaves_no_worker_and_no_future(start_pool: StartPool, tmp_path: Path) -> None:

@@ -67,11 +67,9 @@ def test_one_that_cannot_be_read_is_a_trouble_and_keeps_no_other_away(tmp_path: 
     (tmp_path / "3" / "loop").symlink_to("loop")
     found = look(str(tmp_path), "newest", (), None)
     assert whole(found) == [1]
-    for trouble, link in zip(found.troubles, ("2/notes", "3/loop"), strict=True):
-        assert f"{tmp_path / link}" in trouble
+    assert [each.split(str(tmp_path))[-1] for each in found.troubles] == ["/2/notes'", "/3/loop'"]
     (tmp_path / "1" / "loop").symlink_to("loop")
-    for _ in range(3):
-        found = look(str(tmp_path), "all", (), found)
+    found = look(str(tmp_path), "all", (), look(str(tmp_path), "all", (), found))
     assert [(each.number, each.is_whole) for each in found.versions] == [(1, False)], "what is served stays"
 
 

@@ -58,7 +58,6 @@ def main() -> None:
 def tell(lie: str) -> None:
     link = Link(socket.socket(fileno=int(sys.argv[1])))
     welcome, _ = link.receive() or ({}, -1)
-    assert welcome
     facts = {"model": "double", "is_stateful": False, "left_out": {}, "notes": []}
     if lie == "link junk":
         link.socket.send(b"\xc1")
