@@ -114,11 +114,11 @@ def init(folder: Path) -> None:
 
 
 def models_in(path: Path) -> Iterator[Path]:
-    """In the order of their paths. Links are not followed, for they may lead in a circle."""
+    """In the order of their paths. Without links, which may lead in a circle, and what is hidden, as .venv."""
     if any(any(path.glob(f"{inside}saved_model.pb*")) for inside in ("", "[0-9]*/")) or path.suffix in SUFFIXES:
         yield path
     elif path.is_dir() and not path.is_symlink():
-        for each in sorted(path.iterdir()):
+        for each in sorted(path.glob("[!.]*")):
             yield from models_in(each)
 
 

@@ -58,7 +58,7 @@ for name in """core.framework.op_def_pb2 core.protobuf.config_pb2 core.protobuf.
 
 
 def test_init_finds_models_and_writes_what_check_takes(tmp_path: Path) -> None:
-    for folder in ("digits", "team/two/1", "team/two/2"):
+    for folder in ("digits", "team/two/1", "team/two/2", ".venv/digits"):
         shutil.copytree(DIGITS, tmp_path / folder)
     for name in ("old.pb", "old.h5", "ckpt-7.meta", "new.keras", "readme.txt"):
         (tmp_path / name).write_text("x")
