@@ -82,6 +82,7 @@ def such(right: str) -> WrapValidator:
 
 Text = Annotated[str, AfterValidator(_text)]
 ClassName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+Label = Annotated[Text, Field(pattern=r"\D"), such('a text that is no number, such as "stable"')]
 Name = Annotated[Text, AfterValidator(_name)]
 Address = Annotated[str, AfterValidator(lambda value: f"ipc://{ipc_path(value)}")]
 Located = Annotated[str, Field(pattern=r"^[^\x00]+$"), AfterValidator(_located)]
@@ -164,7 +165,7 @@ class Model(Section):
     name: Name = key(..., "What clients call the model.")
     path: Existing = key(..., "A SavedModel, a frozen graph (.pb), a checkpoint (.meta) or a Keras file.")
     versions: Literal["newest", "all"] | list[Number] = key("newest", 'Of NAME/1, NAME/2: "newest", "all", or [1, 2].')
-    labels: dict[str, Number] = key({}, 'Names of versions, such as { stable = 2 }: clients ask for version="stable".')
+    labels: dict[Label, Number] = key({}, 'Names of versions, such as { stable = 2 }: clients give version="stable".')
     devices: Devices | None = key("all", 'Which of the pool\'s devices may serve it: [0], ["cpu"] or [[0, 1]].')
     replicas: Replicas | None = key("auto", 'Its copies; "auto": one, and more on GPUs without a model; "all"; or 2.')
     device_memory: Size | None = key("auto", 'What a copy needs, such as "6GiB"; "auto": as measured, or by its files.')

@@ -35,7 +35,7 @@ max_jobs = 3
 
 [[model]]
 name = "tab\\t"
-
+labels.3 = 1
 [queu]
 max_bytes = 1
 
@@ -61,6 +61,7 @@ FOUND = """\
 :21: model[1].max_jobs: is unknown; did you mean 'queue.max_jobs'?
 :23: model[2].path: is missing: A SavedModel
 :24: model[2].name: 'tab\\t' does not fit; write a text of 1 to 255 bytes without control
+:25: model[2].labels.3.[key]: '3' does not fit; write a text that is no number
 :26: queu: is unknown; did you mean 'queue'?
 :30: queue.max_bytes: '6 Gb' does not fit; write a whole number with its unit, such as "512MiB"
 :31: queue.default_timeout: 60 does not fit; write a whole number with its unit, such as "250ms"
