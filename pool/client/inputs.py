@@ -212,7 +212,7 @@ def converted(name: str, value: Any, wanted: TensorInfo) -> Array:
             array = np.asarray(array.tolist())
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
         target = DTYPES[wanted.dtype]
-        if wanted.dtype == "uint64" and {*map(type, np.array(value, object).flat)} == {int}:
+        if (target, array.dtype) == (np.uint64, np.float64) and {*map(type, np.array(value, object).flat)} == {int}:
             array = np.array(value, target)  # for numpy, small numbers beside some from 2**63 on are floats
         if array.dtype not in DTYPE_NAMES or array.dtype.hasobject:
             raise TypeError(f"got elements of {array.dtype}")

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
