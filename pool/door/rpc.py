@@ -104,7 +104,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                     return None
                 raise InvalidInput("there is no message")
             except Exception as error:
-                return await context.abort(*refusal(error))
+                refused = refusal(error)
+            data = told = None  # gRPC keeps what is raised here, with this frame, until garbage is collected
+            return await context.abort(*refused)
 
         kinds = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         return kinds[is_stream](answer, None, response.SerializeToString)

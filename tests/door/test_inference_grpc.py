@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import httpx
@@ -20,7 +22,9 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from pool import Client
+from pool.door import rpc
 from pool.door.tokens import new
+from pool.errors import InvalidInput
 from pool.wire.datatypes import DATATYPES
 from support.doors import VALUES, certificate, free_address, refused, start_door
 from support.pools import WAIT_S, until
@@ -171,6 +175,30 @@ def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
         assert all(each.result(WAIT_S) for each in waiting)
         until(lambda: held() == 0, "nothing is held")
         assert "ERROR" not in (pool.folder / f"door{door.address[-5:]}.log").read_text()
+
+
+def test_a_refused_call_leaves_nothing_to_the_garbage_collector():
+    kept = []
+
+    class Refusing:
+        SERVICES = ("grpc.health.v1.Health",)
+
+        async def check(self, *_):
+            kept.append(weakref.ref(_array := np.zeros(1)))
+            raise InvalidInput("no")
+
+    async def main():
+        settings = SimpleNamespace(grpc=free_address(), certificate=None, max_body=1 << 20)
+        stopping, door = asyncio.Event(), SimpleNamespace(settings=settings, tokens=None, held_bytes=0)
+        serving = asyncio.create_task(rpc.serve(door, [Refusing()], stopping))
+        async with grpc.aio.insecure_channel(settings.grpc) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="no"):
+                await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", wait_for_ready=True, timeout=WAIT_S)
+        stopping.set()
+        await serving
+
+    asyncio.run(main())
+    assert [each() for each in kept] == [None]
 
 
 def runs(pool):
