@@ -18,7 +18,7 @@ from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from pool.client.inputs import Options, converted
-from pool.door.door import SLOW_BYTES, Door, Refused, aside, json_of, number_of
+from pool.door.door import MOST_JSON_BYTES, SLOW_BYTES, Door, Refused, aside, json_of, number_of
 from pool.door.http import packed, read
 from pool.door.inference import member, signature_of
 from pool.door.protos import message
@@ -90,7 +90,7 @@ def prepared(method: str, body: bytearray, record: ModelRecord) -> Call:
     if type(found) is not list or not found:
         raise InvalidInput("'examples' must be a list with one object or more")
     context = example(asked.get("context", {}))
-    examples = np.array([context + example(each) for each in found], object)
+    examples = joined(context, [*map(example, found)])
     return {"inputs": examples}, {"signature": name, "outputs": outputs}, partial(results, count=len(found))
 
 
@@ -99,7 +99,7 @@ def predict(asked: Mapping[str, Any], name: str, info: Signature) -> Call:
     is_rows = "instances" in asked
     given: Any = asked["instances"] if is_rows else asked.get("inputs")
     if is_rows == ("inputs" in asked) or (is_rows and (type(given) is not list or not given)):
-        raise InvalidInput("give either 'instances', a list of rows, or 'inputs', an object of whole inputs")
+        raise InvalidInput("give either 'instances', a list of one row or more, or 'inputs', an object of whole inputs")
     if is_rows and is_object(given[0]):
         if any(type(row) is not dict or row.keys() != given[0].keys() for row in given):
             raise InvalidInput("'instances' must be objects of the same names, or lists and values alone")
@@ -114,6 +114,13 @@ def predict(asked: Mapping[str, Any], name: str, info: Signature) -> Call:
     lifted = {each for each, array in arrays.items() if array.ndim and is_narrow(info.inputs[each], array.ndim + 1)}
     inputs = {each: array[..., None] if each in lifted else array for each, array in arrays.items()}
     return inputs, {"signature": name}, partial(predictions, info=info, is_rows=is_rows, is_lifted=bool(lifted))
+
+
+def joined(context: bytes, examples: list[bytes]) -> Array:
+    """Two serialized ones in a row are one with the features of both, of which the later count."""
+    if len(context) * len(examples) > MOST_JSON_BYTES:
+        raise InvalidInput(f"{len(examples)} examples are too many for a context of {len(context)} bytes; send fewer")
+    return np.array([context + each for each in examples], object)
 
 
 def is_object(value: Any) -> bool:

@@ -15,13 +15,14 @@ from pool.door.inference import signature_of
 from pool.door.inference_grpc import MADE_AS
 from pool.door.protos import POOL, message
 from pool.door.rpc import within
-from pool.door.serving import DATA_TYPES, classified, metadata, outputs_of, regressed, states
+from pool.door.serving import DATA_TYPES, classified, joined, metadata, outputs_of, regressed, states
 from pool.errors import InvalidInput
 from pool.wire.datatypes import unpacked
 from pool.wire.signatures import DEFAULT_SIGNATURE, TensorInfo
 from pool.wire.specs import MOST_RANK
 from pool.wire.tensors import DTYPE_NAMES, DTYPES, Array
 
+MOST_UNPACKED, MOST_FILLED = 8, 1 << 20  # times a message's bytes; what tensors may have that say one element for many
 TENSOR, PACKED = message("tensorflow.TensorProto"), message("tensorflow.PackedTensor")
 PREDICTED = message("tensorflow.serving.PredictResponse")
 KINDS = {"tensorflow/serving/classify": "classification_result", "tensorflow/serving/regress": "regression_result"}
@@ -43,9 +44,8 @@ class Serving:
         self._door = door
 
     async def predict(self, request: Any, context: Any) -> Any:
-        spec, most, asked = request.model_spec, self._door.settings.max_body, [*request.output_filter] or None
-        is_slow = request.ByteSize() > SLOW_BYTES
-        arrays = await aside(is_slow, lambda: {name: array_of(name, x, most) for name, x in request.inputs.items()})
+        spec, size, asked = request.model_spec, request.ByteSize(), [*request.output_filter] or None
+        arrays = await aside(size > SLOW_BYTES, arrays_of, request.inputs, size * MOST_UNPACKED + MOST_FILLED)
         result = await self._run(spec, arrays, asked, context)
         is_slow = sum(array.nbytes for array in result.values()) > SLOW_BYTES
         return await aside(is_slow, predicted, spec_of(spec, result.version), result)
@@ -61,9 +61,7 @@ class Serving:
         examples = [each.SerializeToString() for each in getattr(given, kind).examples] if kind else []
         if not examples:
             raise InvalidInput("the input has no examples; give one or more")
-        # Two serialized ones in a row are one with the features of both, of which the later count.
-        context_of_all = given.example_list_with_context.context.SerializeToString()
-        inputs = {"inputs": np.array([context_of_all + each for each in examples], object)}
+        inputs = {"inputs": joined(given.example_list_with_context.context.SerializeToString(), examples)}
         info = signature_of(await self._door.record(spec.name, version_of(spec)), spec.signature_name)
         outputs = outputs_of(method.rpartition("/")[2], spec.signature_name, info)
         result = await self._run(spec, inputs, outputs, context)
@@ -117,6 +115,14 @@ def classes(result: Mapping[str, Array], count: int) -> Any:
     return {"classifications": [{"classes": [{"label": a, "score": b} for a, b in row]} for row in pairs]}
 
 
+def arrays_of(inputs: Mapping[str, Any], most: int) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for name, tensor in inputs.items():
+        arrays[name] = array_of(name, tensor, most)
+        most -= arrays[name].nbytes
+    return arrays
+
+
 def array_of(name: str, tensor: Any, most: int) -> Array:
     """Of so many bytes at most, whatever it says. Raises `InvalidInput`."""
     shape, dtype = tuple([each.size for each in tensor.tensor_shape.dim]), DTYPE_OF.get(tensor.dtype)
@@ -124,7 +130,7 @@ def array_of(name: str, tensor: Any, most: int) -> Array:
         raise InvalidInput(f"input {name!r:.80}: no tensor of dtype {tensor.dtype} and shape {shape!r:.80} is taken")
     info, count = TensorInfo(dtype, shape), math.prod(shape)
     if count * DTYPES[dtype].itemsize > most:
-        raise InvalidInput(f"input {name!r:.80}: {info} has more than the {most} bytes that are taken")
+        raise InvalidInput(f"input {name!r:.80}: {info} has more than the {most} bytes that its message may stand for")
     if (content := tensor.tensor_content) and dtype != "string":
         return unpacked(f"input {name!r:.80}", info, content, 0, len(content))
     try:
