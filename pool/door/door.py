@@ -108,7 +108,7 @@ class Door:
             record: ModelRecord = await self._of_version(self._record, {"version": version}, model)
             return record
         except errors.DeadlineExceeded:
-            raise errors.PoolUnreachable(f"model {model!r:.80} is being loaded") from None
+            raise errors.PoolUnreachable(f"model {model!r:.80} is being loaded, or the pool is stopped") from None
 
     async def _record(self, model: str, version: str | None) -> Any:
         return await self.client.model(requested(model, version=version).model, 0.0)
