@@ -223,7 +223,7 @@ class Door(Section):
     certificate: Existing | None = key("off", "A PEM file with the door's certificate and its chain, for TLS.")
     certificate_key: Existing | None = key("off", "A PEM file with the certificate's private key.")
     hosts: list[Text] = key([], 'Names of this machine that callers may use, such as ["gpu1.example"].')
-    origins: list[Text] = key([], 'Whose pages may call from a browser, such as ["https://dash.example"].')
+    origins: list[Text] = key([], 'Other origins whose requests are let in, such as ["https://dash.example"].')
     max_body: Size = key("256MiB", "The most bytes of a request's body, unpacked.")
 
     @model_validator(mode="after")
