@@ -129,6 +129,8 @@ def parsed(text: bytes) -> Asked:
     asked = Asked(own_id, options_of(parameters), {}, {}, {}, is_binary)
     for each in member("the request", told, "inputs", list):
         name, what, parameters = _named("input", each)
+        if name in asked.given or name in asked.binary:
+            raise InvalidInput(f"{what} is given twice")
         info = tensor_info(what, member(what, each, "datatype", str), member(what, each, "shape", list))
         if "data" in each:
             asked.given[name] = _from_json(name, info, each["data"])

@@ -17,7 +17,7 @@ from pool.door.http import MOST_HELD
 from pool.errors import DeadlineExceeded, InvalidConfig, InvalidInput, Overloaded, PoolError
 
 OPEN = frozenset(("Check", "ServerLive", "ServerReady"))  # load balancers have no token, and learn nothing here
-MOST_CALLS = 4096  # at a time
+MOST_CALLS, MOST_STREAMS = 4096, 256  # at a time, and of one connection: who reads no answers keeps their places
 # gRPC tells the size of a message when all of it is there. So beside what is held, messages on their way may have
 # MOST_SLOW × max_body, and what the network brings in QUICK_S. Answers that nobody reads count for nothing.
 MOST_SLOW, QUICK_S, MESSAGE_S = 64, 1.0, 300.0  # calls whose message takes longer; how long it, or a stream, may take
@@ -34,6 +34,8 @@ async def serve(door: Door, objects: Iterable[Any], stopping: asyncio.Event) -> 
         ("grpc.so_reuseport", 0),  # or a second door at the address would get some of the calls
         ("grpc.max_receive_message_length", min(settings.max_body, (1 << 31) - 1)),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.http.overload_protection", 0),  # it would refuse calls of honest clients that come all at once
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
     server.add_generic_rpc_handlers([calls := Calls(door, objects)])

@@ -205,6 +205,7 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
     "texts for numbers": (head(dict(X, data=["1" * 99, "2"])), b"", "expected float32 [1, 1], got other elements"),
     "a fraction for an integer": (head(dict(X, data=[1.5], datatype="INT32")), b"", "expected int32 [1, 1], got f"),
     "a number for a text": (head(dict(X, data=[1], datatype="BYTES")), b"", "expected string [1, 1], got other"),
+    "an input twice": (head(X, binary()), ONE, "input 'x' is given twice"),
     "half a character": (head(binary(name="\ud800")), ONE, "surrogates not allowed"),
     "an id that is none": (head(binary(), id=7), ONE, "id is 7; give a text"),
     "a negative timeout": (head(binary(), parameters={"timeout": -1}), ONE, "timeout is -1"),

@@ -27,6 +27,7 @@ from pool.door.tokens import new
 from pool.errors import InvalidInput
 from pool.wire.datatypes import DATATYPES
 from support.doors import VALUES, certificate, free_address, refused, start_door
+from support.doors import connected as raw
 from support.pools import WAIT_S, until
 
 pytestmark = pytest.mark.door
@@ -177,6 +178,28 @@ def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
         assert "ERROR" not in (pool.folder / f"door{door.address[-5:]}.log").read_text()
 
 
+def frame(kind, flags, stream, payload=b""):
+    """Of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def test_who_reads_no_answers_keeps_the_places_of_one_connection(channel):
+    """It opens no window for them, and sends more calls than the door has at a time."""
+    names = {":method": "POST", ":scheme": "http", ":path": "/grpc.health.v1.Health/Check", ":authority": "localhost"}
+    texts = [text for pair in {**names, "content-type": "application/grpc", "te": "trailers"}.items() for text in pair]
+    head = b"".join(b"\0" * (not at % 2) + bytes([len(text)]) + text.encode() for at, text in enumerate(texts))
+    with raw(channel.address) as peer:
+        peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"\0\4" + bytes(4)) + frame(4, 1, 0))
+        for stream in range(1, 2 * rpc.MOST_CALLS + 200, 2):
+            peer.sendall(frame(1, 4, stream, head) + frame(0, 1, stream, bytes(5)))
+        peer.sendall(frame(6, 0, 0, b"all read"))
+        said = b""
+        while frame(6, 1, 0, b"all read") not in said:
+            said += peer.recv(1 << 16) or pytest.fail("the door has hung up")
+        with connected(channel.address) as other:
+            assert other.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=WAIT_S) == b"\x08\x01"
+
+
 def test_a_refused_call_leaves_nothing_to_the_garbage_collector():
     kept = []
 
@@ -241,8 +264,8 @@ def test_the_asyncio_client_runs_many_and_a_stream_keeps_the_order_of_a_stateful
 
     async def main():
         async with triton_aio.InferenceServerClient(channel.address) as client:
-            found = await asyncio.gather(*(client.infer("double", rows(number)) for number in range(200)))
-            assert [each.as_numpy("y").item() for each in found] == [2 * number for number in range(200)]
+            found = await asyncio.gather(*(client.infer("double", rows(number)) for number in range(1000)))
+            assert [each.as_numpy("y").item() for each in found] == [2 * number for number in range(1000)]
             counted = [result.as_numpy("y").item() async for result, _ in client.stream_infer(requests())]
             assert counted == [*range(counted[0], counted[0] + 10)]
 

@@ -19,7 +19,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from pool.door.protos import message
-from pool.door.serving import example
+from pool.door.serving import example, joined
 from pool.door.serving_grpc import LISTS, NUMBERS, TYPES, array_of, predicted
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPES
@@ -334,3 +334,14 @@ WRONG = [
 def test_tensors_that_are_none(fields, text):
     with pytest.raises(InvalidInput, match=text):
         array_of("x", message("tensorflow.TensorProto")(**{"dtype": "DT_FLOAT", **fields}), MOST)
+
+
+def test_a_small_message_makes_no_large_tensors(stub):
+    request = predict([[1.0]])
+    for name, text in zip("abc", ("no input", "no input", "more than"), strict=True):
+        half_of_most = {"dim": [{"size": 1 << 17}]}
+        request.inputs[name].MergeFrom(type(request.inputs[name])(dtype=1, tensor_shape=half_of_most, float_val=[1]))
+        refused(Code.INVALID_ARGUMENT, text, stub.Predict, request)
+    assert len(joined(bytes(MOST), [b"x"] * 16)) == 16
+    with pytest.raises(InvalidInput, match="17 examples are too many"):
+        joined(bytes(MOST), [b"x"] * 17)
