@@ -212,8 +212,9 @@ def converted(name: str, value: Any, wanted: TensorInfo) -> Array:
             array = np.asarray(array.tolist())
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
         target = DTYPES[wanted.dtype]
-        if (target, array.dtype) == (np.uint64, np.float64) and {*map(type, np.array(value, object).flat)} == {int}:
-            array = np.array(value, target)  # for numpy, small numbers beside some from 2**63 on are floats
+        is_mixed = wanted.dtype == "uint64" and array.dtype == np.float64  # numpy's of small and large whole numbers
+        if is_mixed and {*map(type, np.array(value, object).flat)} == {int}:
+            array = np.array(value, target)
         if array.dtype not in DTYPE_NAMES or array.dtype.hasobject:
             raise TypeError(f"got elements of {array.dtype}")
         if array.dtype == target:
