@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pool.wire.files import handler_files
 from pool.wire.signatures import Signature, TensorInfo, choice, shape_fits
 from pool.wire.specs import common_rows
 from pool.wire.tensors import DTYPES, Array, strings_of
@@ -22,7 +23,6 @@ from workers.backend import Arrays, CannotLoad, Model, RowsDiffer, Run, RunFaile
 from workers.lane import cut
 
 METHODS = ("preprocess", "postprocess")
-RAISED = (Exception, SystemExit)  # a `sys.exit` of a handler must not end the lane
 
 
 class Handled:
@@ -41,7 +41,7 @@ class Handled:
             only = getattr(made, "signature", None)
             if only is not None and only not in model.signatures:
                 raise CannotLoad(f"no signature {only!r:.80}; {choice(str(only), model.signatures)}")
-        except RAISED as error:
+        except BaseException as error:  # `SystemExit`, `CancelledError`: what a handler raises ends no lane
             raise CannotLoad(f"model {settings['name']}: handler {self._name}: {said(error)}") from error
         self._keeps_rows = getattr(made, "rows_independent", False) is True
         self.is_stateful = model.is_stateful or getattr(made, "stateful", False) is True
@@ -80,6 +80,8 @@ class Handled:
 
         def run(given: Arrays) -> Arrays:
             rows = common_rows([array.shape for array in given.values()]) if has_rows else 0
+            if has_rows and not rows and any(map(len, given.values())):
+                raise RunFailed("InvalidInput", "the handler is called for rows: give inputs of one length")
             found = run_model(self._called(self._pre, [given], fed, rows))
             made = self._called(self._post, [found, given], answered, rows)
             return {name: made[name] for name in sorted(outputs)}
@@ -105,10 +107,11 @@ class Handled:
             if not isinstance(made, Mapping) or made.keys() != specs.keys():
                 raise TypeError(f"it returned {made!r:.200}; right is a dict with {', '.join(sorted(specs))}")
             return {name: fitted(name, made[name], info, rows) for name, info in specs.items()}
-        except RAISED as error:
+        except BaseException as error:
             is_input = method == self._pre and isinstance(error, ValueError)
             name = "OutOfMemory" if isinstance(error, MemoryError) else "InvalidInput" if is_input else "ModelFailed"
-            raise RunFailed(name, f"handler {self._name}, {method.__name__}: {said(error)}") from error
+            called = getattr(method, "__name__", "a method")  # what `functools.partial` makes has none
+            raise RunFailed(name, f"handler {self._name}, {called}: {said(error)}") from error
 
 
 def instance(settings: Mapping[str, Any]) -> Any:
@@ -117,15 +120,18 @@ def instance(settings: Mapping[str, Any]) -> Any:
     if (folder := settings["handler_path"]) and folder not in sys.path:
         sys.path.append(folder)  # at the end: what lies there stands in for nothing that is installed
     module = importlib.import_module(module_name)
+    files, found = handler_files(settings["handler"], folder), getattr(module, "__file__", None)
+    if files and files != [found]:  # else the model would answer by another one's class
+        raise CannotLoad(f"{files[0]} is hidden by {found or module_name}: give the module another name")
     if not isinstance(kind := getattr(module, class_name, None), type):
-        raise CannotLoad(f"{module.__file__} has no class {class_name}")
+        raise CannotLoad(f"{found} has no class {class_name}")
     return kind(**settings["handler_options"])
 
 
 def declared_by(made: Any) -> Signature:
     """Empty where it declares nothing. Raises `CannotLoad`."""
     given = {what: getattr(made, what, {}) for what in ("inputs", "outputs")}
-    with suppress(*RAISED):
+    with suppress(BaseException):
         found = Signature.from_record({**given, "defaults": (), "verdicts": {}, "max_batch": 1})
         infos = (*found.inputs.values(), *found.outputs.values())
         if all(info.dtype in DTYPES and min(info.shape or (0,)) >= -1 for info in infos):

@@ -11,7 +11,8 @@ from pool import Client, errors
 from support.pools import RunningPool, StartPool, pool_in, row, until
 
 HANDLERS = '''
-import sys; from threading import Thread
+import asyncio, sys
+from threading import Thread
 
 class Number:
     """Texts of numbers, which the model doubles."""
@@ -23,6 +24,8 @@ class Number:
         (text,) = inputs["text"]
         if text == b"exit":
             sys.exit(3)
+        if text == b"cancel":
+            raise asyncio.CancelledError
         return None if text == b"bug" else {"x": [[float(text)]]}
 
     def postprocess(self, outputs, inputs):
@@ -47,6 +50,11 @@ class Gives:
             {-30: inputs["x"], -20: outputs["y"]}[number][...] = 0
         return {"y": self.values[number]} if number else {"z": [[1.0]]}
 
+class Pairs:
+    inputs = {"a": ("float32", [-1]), "b": ("float32", [-1])}
+    rows_independent = True
+    def preprocess(self, inputs): return {"x": [[inputs["a"][0] + inputs["b"][0]]]}
+
 class Whole(Batch): rows_independent = False
 class Counts(Number): stateful = True
 class Elsewhere(Number): signature = "predict"
@@ -60,16 +68,16 @@ POOL = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[[model]]\nname = "good"\npath = "
 MODEL = '[[model]]\nname = "{}"\npath = "{}"\nhandler = "{}"\nhandler_path = "code"\n'
 
 
-def code(folder: Path) -> None:
-    (folder / "code").mkdir()
-    (folder / "code" / "mine.py").write_text(HANDLERS)
+def code(folder: Path, name: str = "code") -> None:
+    (folder / name).mkdir()
+    (folder / name / "mine.py").write_text(HANDLERS)
 
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     code(folder := tmp_path_factory.mktemp("pool"))
     proven = f"stub:double?proven=1&gate={folder}/gate"
-    models = ("number", "batch", "whole", "gives", "counts")
+    models = ("number", "batch", "whole", "gives", "counts", "pairs")
     config = POOL + "".join(MODEL.format(name, proven, f"mine:{name.title()}") for name in models)
     config += "".join(MODEL.format(name, f"stub:{name}", "mine:Number") for name in ("double", "shrink"))
     with pool_in(folder, config) as running:
@@ -99,9 +107,10 @@ def test_joined_jobs_have_their_own_answers_and_errors(pool: RunningPool, client
         "x": (errors.InvalidInput, "preprocess: ValueError: could not convert string to float"),
         "bug": (errors.ModelFailed, "preprocess: TypeError: it returned None; right is a dict with x"),
         "exit": (errors.ModelFailed, "preprocess: SystemExit: 3"),
+        "cancel": (errors.ModelFailed, "preprocess: CancelledError: "),
         "13": (errors.ModelFailed, "postprocess: ZeroDivisionError: thirteen"),
     }
-    for texts in ([*map(str, range(1, 13))], ["1", "x", "2", "bug", "3", "exit", "4", "13", "5"]):
+    for texts in ([*map(str, range(1, 13))], ["1", "x", "2", "bug", "3", "exit", "4", "13", "5", "cancel"]):
         found = together(pool, client, "number", texts)
         assert "x" in texts or max(each.timeline.together for each in found) > 1, "premise: jobs are joined"
         for text, each in zip(texts, found, strict=True):
@@ -144,6 +153,12 @@ def test_callers_are_held_to_what_the_handler_takes(client: Client) -> None:
             client.run("number", wrong)
 
 
+def test_no_row_of_unequal_inputs_is_dropped(client: Client) -> None:
+    assert client.run("pairs", {"a": [1, 2], "b": [10, 20]})["y"].ravel().tolist() == [22, 44]
+    with pytest.raises(errors.InvalidInput, match="one length"):
+        client.run("pairs", {"a": [1, 2], "b": [10]})
+
+
 def test_a_handler_writes_no_input_and_returns_what_fits(client: Client) -> None:
     for number in (-30, -20, *range(7)):
         told = "ValueError: assignment destination is read-only" if number < 0 else ""
@@ -163,11 +178,14 @@ def test_a_handler_that_cannot_be_used_keeps_its_model_alone_away(start_pool: St
     }
     config = POOL + "".join(MODEL.format(name, "stub:double", name) for name in refused)
     code(tmp_path)
+    code(tmp_path, "other")
+    config += MODEL.format("other", "stub:double", "mine:Number").replace('"code"', '"other"')
+    refused["other"] = f"{tmp_path}/other/mine.py is hidden by {tmp_path}/code/mine.py: give the module another name"
     with Client(start_pool(config, folder=tmp_path).endpoint) as client:
         failed = client.status()["slots"][0]["failed"]
         assert failed.keys() == refused.keys()
         for name, text in refused.items():
-            assert failed[name].startswith(f"model {name}: handler {name}: ")
+            assert failed[name].startswith(f"model {name}: handler {name.replace('other', 'mine:Number')}: ")
             assert text in failed[name]
             assert failed[name].isprintable()
         assert client.run("good", row())["y"].item() == 2
