@@ -1,6 +1,7 @@
 """A pool that lives as long as a block of Python."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -31,9 +32,9 @@ class EmbeddedPool(Client):
         timeout: float = READY_S,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pool-")
-        self._log = Path(self._folder.name, "log")
-        self.endpoint = f"ipc://{self._folder.name}/pool.sock"
+        self._owner, self._folder = os.getpid(), tempfile.mkdtemp(prefix="pool-")
+        self._log = Path(self._folder, "log")
+        self.endpoint = f"ipc://{self._folder}/pool.sock"
         self._tie, theirs = socket.socketpair()  # the pool stops at its end of file
         command = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
         if config is not None:
@@ -75,12 +76,14 @@ class EmbeddedPool(Client):
 
     def _end(self) -> None:
         self._tie.close()
+        if self._owner != os.getpid():  # after a fork: the pool is the parent's
+            return
         try:
             self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 start = EmbeddedPool

@@ -43,6 +43,20 @@ def test_its_last_words_are_the_error_s(config: Path) -> None:
         pool.start(config)
 
 
+def test_a_forked_child_leaves_the_block_and_the_pool_stays(config: Path) -> None:
+    code = """
+import os, sys, pool
+with pool.start(sys.argv[1]) as embedded:
+    if not os.fork():
+        sys.exit(embedded.run("plain", [[2]])["y"].item() != 4)
+    assert os.wait()[1] == 0
+    pool.Client(embedded.endpoint).close()
+assert not os.path.exists(embedded.endpoint.removeprefix("ipc://").removesuffix("/pool.sock"))
+"""
+    ran = subprocess.run([sys.executable, "-c", code, str(config)], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_it_ends_with_a_program_that_is_killed(config: Path) -> None:
     code = """
 import sys, time, pool
