@@ -35,9 +35,11 @@ class AsyncClient(Questions):
         try:
             plan, arrays = planner.prepare(request, inputs)
         except Unknown:
+            began = asyncio.get_running_loop().time()
             plan, arrays = planner.prepare(request, inputs, await self._learned(request))
+            timeout_s = max(0.0, timeout_s - (asyncio.get_running_loop().time() - began))
         if 0 < plan.most < plan.rows:
-            work = Work(driver, request, planner.known[request.model])
+            work = Work(driver, request._replace(timeout=timeout_s), planner.known[request.model])
             parts: list[Result] = []
             try:
                 for future in work.cut(plan, arrays):

@@ -274,8 +274,8 @@ class Sender(Driver[JobFuture]):
         """Raises `PoolUnreachable`."""
         super().__init__(connector)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._serve, name="pool-client", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._serve, name="pool-client", daemon=True)
+        self.thread.start()
 
     def _future(self, number: int) -> JobFuture:
         future = JobFuture()
@@ -292,8 +292,8 @@ class Sender(Driver[JobFuture]):
                 return
             self.is_over = True
             self._wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(1.0)
+        if threading.current_thread() is not self.thread:
+            self.thread.join(1.0)
 
     def _serve(self) -> None:
         is_look = False

@@ -164,10 +164,19 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again(client: Client, monkey
     assert next(reads, None) is None, "the premise: one was not read"
 
 
+def test_the_question_what_a_model_takes_counts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = client.model
+    monkeypatch.setattr(client, "model", lambda *arguments: time.sleep(0.3) or ask(*arguments))
+    with pytest.raises(errors.DeadlineExceeded, match="its 0 s ended"):
+        client.run("plain", [[1.0]], timeout=0.2)
+
+
 def test_a_callback_may_do_anything(client: Client) -> None:
     called = threading.Event()
 
     def leave(_: "Future[Any]") -> None:
+        with pytest.raises(errors.PoolError, match="another thread"):
+            client.status()
         called.set()
         raise SystemExit
 
