@@ -64,7 +64,7 @@ class InvalidConfig(PoolError, ValueError):
     """The configuration is refused. The message has a line for each mistake."""
 
 
-_NAMED = {each.__name__: each for each in PoolError.__subclasses__()} | {"OutOfMemory": OutOfMemory}
+_NAMED = {name: each for name, each in globals().items() if isinstance(each, type) and issubclass(each, PoolError)}
 
 
 def from_wire(name: str, text: str) -> PoolError:

@@ -33,7 +33,7 @@ class LoadFailed(Exception):
 
 
 class RunFailed(Exception):
-    """A run failed. `name`: "ModelFailed", "OutOfMemory" or "InvalidInput"; the text is one line."""
+    """A run failed. `name`: one of `OUTCOMES` in `pool/core/scheduler.py`, or the pool kills the worker for a lie."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)

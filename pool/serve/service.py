@@ -327,7 +327,7 @@ class Service:
         try:
             answer = next(answers)
             if answer is None and now >= until:
-                raise Refused("DeadlineExceeded", f"{name}: the pool has not come so far yet")
+                raise Refused("DeadlineExceeded", f"the question {name!r:.80} has no answer yet: see `pool status`")
             if answer is None and len(self._waiting) >= MOST_WAITING:
                 raise Refused("Overloaded", "too many ask for what is not there yet")
             if answer is None:
