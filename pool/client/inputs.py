@@ -70,11 +70,11 @@ def requested(model: str, **options: Unpack[Options]) -> Request:
 class Plan:
     """What jobs of equal specs share."""
 
-    __slots__ = ("has_strings", "is_refused", "layout", "most", "names", "room", "rows", "size", "spec")
+    __slots__ = ("is_refused", "layout", "most", "names", "room", "rows", "size", "spec", "strings")
 
     def __init__(self, spec: bytes, tensors: Sequence[Tensor]) -> None:
         self.spec, self.layout = spec, Layout(tensors)
-        self.size, self.has_strings = self.layout.fixed_bytes, self.layout.has_strings
+        self.size, self.strings = self.layout.fixed_bytes, self.layout.strings
         self.names = [tensor.name for tensor in tensors]
         self.rows = common_rows([tensor.shape for tensor in tensors])
         self.room = 0  # what the largest answer so far needed, if it was large

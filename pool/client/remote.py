@@ -70,7 +70,7 @@ class RemoteClient(Client):
         try:
             tensors = [encoded(array) for array in arrays]
         except TypeError as error:
-            raise errors.InvalidInput(f"an input of strings: {error}") from None
+            raise errors.InvalidInput(f"input {', '.join(map(repr, plan.strings))}: {error}") from None
         named = zip(plan.names, arrays, tensors, strict=True)
         inputs = [described(name, array.dtype, array.shape, binary_data_size=len(data)) for name, array, data in named]
         own: dict[str, Any] = {"timeout": max(1, round(timeout_s * 1e6)), "priority": 101 - priority if priority else 0}
