@@ -10,14 +10,11 @@ has two workers, whatever changes. A model that moves comes to its new slot befo
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
 from pool.plan.wanted import Told, models_of
-
-if TYPE_CHECKING:
-    from pool.serve.worker import Worker
 
 
 class Phase(Enum):
@@ -39,7 +36,7 @@ class Seat:
     slot: Slot
     device: Device
     told: Told
-    worker: "Worker | None" = None
+    worker: Any = None  # a `pool.serve.worker.Worker`, or none
     jobs: int = 0  # that its workers have answered
     failed: dict[str, str] = field(default_factory=dict)  # by model, why it could not be loaded here
     left_out: set[str] = field(default_factory=set)  # models that workers died of, and are told of no more

@@ -60,7 +60,7 @@ def test_strings_and_mixed_text(client: Client) -> None:
     assert client.run("text", ["x", "é".encode()])["y"].tolist() == [b"x", "é".encode()]
     assert client.run("text", np.array(["a"]))["y"].tolist() == [b"a"]
     assert client.run("text", np.array(["a" * 50000, "b"], object))["y"].tolist() == [b"a" * 50000, b"b"]
-    with pytest.raises(errors.InvalidInput, match="input .x.: .*neither str nor bytes"):
+    with pytest.raises(errors.InvalidInput, match=r"input .x.: .*neither str nor bytes"):
         client.run("text", ["x", 1])
 
 
