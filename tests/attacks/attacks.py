@@ -309,13 +309,13 @@ REQUESTS = [
 
 @attack
 def requests(siege: Siege) -> None:
-    data, status = siege.chance.choice(REQUESTS)
-    with connected(siege.http) as peer:
-        said = b"HTTP/1.1 %d " % status
-        with suppress(ConnectionError):  # it did not read all
-            peer.sendall(data)
-            said = peer.recv(13)
-        assert said in (b"HTTP/1.1 %d " % status, b"" if data[:3] == b"POST" else said), (data[:200], said)
+    for data, status in REQUESTS:
+        with connected(siege.http) as peer:
+            said = b"HTTP/1.1 %d " % status
+            with suppress(ConnectionError):  # it did not read all
+                peer.sendall(data)
+                said = peer.recv(13)
+            assert said in (b"HTTP/1.1 %d " % status, b"" if data[:3] == b"POST" else said), (data[:200], said)
 
 
 @attack
