@@ -229,6 +229,18 @@ def frozen(running: RunningPool) -> Iterator[None]:
         os.kill(running.pid, signal.SIGCONT)
 
 
+def test_channels_that_come_while_the_pool_is_frozen_are_served(running: RunningPool) -> None:
+    """libzmq tries a connection once, and the kernel refuses those for which there is no place in the queue."""
+    clients = [Client(running.endpoint) for _ in range(4)]
+    with ThreadPoolExecutor(200) as threads:
+        with frozen(running):
+            calls = [threads.submit(clients[n % 4].run, "plain", row(n), timeout=20) for n in range(200)]
+            until(lambda: sum(len(each._channels) for each in clients) == 200, "their channels")
+        assert [call.result()["y"].item() for call in calls] == [2.0 * n for n in range(200)]
+    for each in clients:
+        each.close()
+
+
 def test_a_frozen_pool_costs_no_job_more_than_a_second(
     running: RunningPool, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
