@@ -40,8 +40,8 @@ def test_a_door_killed_under_load_costs_only_its_own_requests(start_pool: StartP
     running = start_pool(CONFIG.format(folder=tmp_path, address=address))
 
     def calls() -> set[float]:
-        told = set()
-        while not over.is_set():
+        told = set[float]()
+        while not (over.is_set() and told):  # the doors before the last one may live too briefly for an answer
             with suppress(httpx.TransportError):
                 told.add(infer(address).json()["outputs"][0]["data"][0])
         return told
