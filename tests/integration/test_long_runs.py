@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +55,9 @@ def ledger(path: Path) -> list[float]:
 
 def together(calls: Iterable[Callable[[], None]]) -> None:
     """Each in a thread; raises the first error."""
-    errors: list[BaseException] = []
-
-    def run(call: Callable[[], None]) -> None:
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=[call]) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor() as threads:
+        for future in [threads.submit(call) for call in calls]:
+            future.result()
 
 
 def figures(pool: RunningPool) -> list[Figures]:
