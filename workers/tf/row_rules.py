@@ -12,34 +12,11 @@ from typing import Any
 import numpy as np
 
 from workers.tf.library import tf
-from workers.tf.row_values import (
-    MOST_ENTRIES,
-    ODD,
-    Every,
-    Op,
-    Plan,
-    Reserved,
-    Stop,
-    Tensor,
-    Unknown,
-    Value,
-    alike,
-    broadcast,
-    contracted,
-    counted,
-    fresh,
-    has_rows,
-    is_known,
-    over,
-    plus,
-    product,
-    shaped,
-    times,
-)
+from workers.tf.row_values import Every, Op, Plan, Reserved, Stop, Tensor, Unknown, Value, broadcast, contracted, shaped
+from workers.tf.sizes import MOST_ENTRIES, ODD, counted, fresh, has_rows, is_known, over, plus, product, times
 
 _INTS = (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
 _HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
-
 
 RULES: dict[str, Callable[[Op], Any]] = {}
 
@@ -60,7 +37,7 @@ _rule(
     StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper Sub Substr Tan Tanh TruncateDiv
     TruncateMod UnicodeTranscode Xdivy Xlog1py Xlogy ZerosLike"""
 )(lambda op: broadcast(op, op.tensors()))
-_rule("Select")(lambda op: broadcast(op, [alike(op.tensors()), *op.tensors()]))
+_rule("Select")(lambda op: broadcast(op, [_alike(op.tensors()), *op.tensors()]))
 _rule("Identity PlaceholderWithDefault ReadVariableOp Snapshot StopGradient")(lambda op: op.inputs[:1])
 _rule("Softmax LogSoftmax RGBToHSV HSVToRGB")(lambda op: op.alone().along([-1]))
 _rule("Cumsum Cumprod ReverseV2")(lambda op: op.alone().along(op.ints(1)))
@@ -75,7 +52,7 @@ _rule("Unpack")(lambda op: [op.tensor(0).without([op.attr("axis").i])] * op.outp
 _rule("Squeeze")(lambda op: op.tensor(0).without(op.attr("squeeze_dims").list.i or [None]))
 _rule("ExpandDims")(lambda op: op.tensor(0).with_axis(op.ints(1)[0], 1))
 _rule("OneHot")(lambda op: op.alone().with_axis(op.attr("axis").i, op.sizes(1)[0]))
-_rule("Pack")(lambda op: alike(op.tensors()).with_axis(op.attr("axis").i, len(op.inputs)))
+_rule("Pack")(lambda op: _alike(op.tensors()).with_axis(op.attr("axis").i, len(op.inputs)))
 _rule("Transpose")(lambda op: op.tensor(0).planned([(at, None) for at in op.ints(1)]))
 _rule("Shape ShapeN VariableShape")(lambda op: [_shape(op.tensor(place, True)) for place in range(op.outputs)])
 _rule("Size")(lambda op: Tensor((), (product(op.tensor(0, True).shape),)))
@@ -88,6 +65,13 @@ _rule("Placeholder")(lambda _: Tensor(None))  # not fed: it fails, or its owner 
 
 def _channels(op: Op) -> int:
     return {b"NHWC": -1, b"NDHWC": -1, b"NCHW": 1, b"NCDHW": 1}[op.attr("data_format").s]
+
+
+def _alike(tensors: Sequence[Tensor]) -> Tensor:
+    """The first, if all have as many rows at the same axis, or all none."""
+    if len({(len(each.shape), each.axis, each.axis is not None and each.shape[each.axis]) for each in tensors}) > 1:
+        raise Stop("joins the rows with something that has none, or other rows")
+    return tensors[0]
 
 
 def _shape(tensor: Tensor) -> Tensor:
@@ -207,7 +191,7 @@ def _reshape(op: Op) -> Tensor:
 @_rule("ConcatV2")
 def _concat(op: Op) -> Tensor:
     tensors, axes = op.tensors(-1), op.ints(len(op.inputs) - 1)
-    return alike(tensors).along(axes, [reduce(plus, [tensor.shape[axes[0]] for tensor in tensors])])
+    return _alike(tensors).along(axes, [reduce(plus, [tensor.shape[axes[0]] for tensor in tensors])])
 
 
 @_rule("Split SplitV")

@@ -1,74 +1,22 @@
-"""What a tensor holds, for the proof of rows: rows, sizes that count them, or what is the same in each run.
-
-Sizes are whole numbers. N, and each size that is not known, stands as a large prime of its own: so products are equal
-or divisible only if they are for all values.
-"""
+"""What a tensor holds, for the proof of rows: rows, sizes that count them, or what is the same in each run."""
 
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from workers.tf.library import op_def_registry
+from workers.tf.sizes import MOST_ENTRIES, ODD, fresh, has_rows, is_known, product
 
-_BITS = 61
-ROWS = 2**_BITS - 1
-"""N."""
-ODD = ROWS**2
-"""Depends on N, and is no product: whatever has this factor."""
-_primes = (number for number in itertools.count(2**_BITS + 1, 2) if pow(2, number - 1, number) == 1)
-MOST_ENTRIES = 64
 Plan = list[tuple[int | None, int | None]]
 """For each axis of a result, which axis it comes from, and its size, or None where it comes as it was."""
 
 
 class Stop(Exception):
     """The rule cannot tell. The text goes on after the op's type and name."""
-
-
-def fresh() -> int:
-    """A size that is not known, but one number in all jobs."""
-    return int(next(_primes))
-
-
-def has_rows(size: int) -> bool:
-    return size != 0 and size % ROWS == 0
-
-
-def is_known(*sizes: int) -> bool:
-    return all(abs(size) < 2**31 for size in sizes)
-
-
-def no_product(*sizes: int) -> int:
-    return ODD if any(map(has_rows, sizes)) else fresh()
-
-
-def times(one: int, other: int) -> int:
-    """Not beyond what sizes of 32 bits can hold, or they might wrap."""
-    size = one * other
-    known = one.bit_length() % _BITS + other.bit_length() % _BITS
-    return no_product(one, other) if size and (known > 31 or size.bit_length() > 12 * _BITS) else size
-
-
-def plus(one: int, other: int) -> int:
-    return one + other if 0 in (one, other) or is_known(one, other, one + other) else no_product(one, other)
-
-
-def over(one: int, other: int) -> int:
-    is_whole = other != 0 and one % other == 0 and one % ODD != 0
-    return one // other if other != 0 and (is_whole or is_known(one, other)) else no_product(one, other)
-
-
-def counted(size: int) -> int:
-    """What is asked for, unless it may be -1, which stands for the rest."""
-    return size if size >= 0 and is_known(size) else no_product(size)
-
-
-def product(sizes: Iterable[int]) -> int:
-    return reduce(times, sizes, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +169,6 @@ class Op:
         if not is_known(*self.sizes(place)):
             raise Stop("takes axes or places that are not constants")
         return self.sizes(place)
-
-
-def alike(tensors: Sequence[Tensor]) -> Tensor:
-    """The first, if all have as many rows at the same axis, or all none."""
-    if len({(len(each.shape), each.axis, each.axis is not None and each.shape[each.axis]) for each in tensors}) > 1:
-        raise Stop("joins the rows with something that has none, or other rows")
-    return tensors[0]
 
 
 def contracted(op: Op, operands: Sequence[tuple[Sequence[Any], Tensor]], result: Sequence[Any]) -> Tensor:

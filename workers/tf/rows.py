@@ -13,7 +13,8 @@ from typing import Any
 
 from workers.tf.graph import Reachable, draws_random, writes_state
 from workers.tf.row_rules import RULES, applied
-from workers.tf.row_values import ROWS, Every, Op, Reserved, Stop, Tensor, Unknown, Value, fresh, op_def
+from workers.tf.row_values import Every, Op, Reserved, Stop, Tensor, Unknown, Value, op_def
+from workers.tf.sizes import ROWS, fresh
 
 _MOST_STEPS = 1_000_000
 _DEEPEST = 40
