@@ -23,11 +23,10 @@ from pool.wire import RELEASE, WIRE, Exit
 from pool.wire.files import files_at, handler_files
 from pool.wire.link import Link
 from pool.wire.specs import BadMessage, unpack
-from workers.arenas import Arenas
 from workers.backend import CannotLoad, Load, LoadFailed, Model, RunFailed, Unfit
 from workers.calls import Calls, Loaded
 from workers.handlers import Handled
-from workers.lane import Lane
+from workers.lane import Arenas, Lane
 from workers.memory import wait_until_free
 
 PR_SET_PDEATHSIG = 1

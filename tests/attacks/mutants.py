@@ -16,7 +16,7 @@ MUTANTS = (
     ("descriptors", Mutant("what is refused is closed", "pool/wire/link.py", "            os.close(descriptor)\n\n    with", "            pass\n\n    with")),
     ("lingers", Mutant("nobody waits for a close", "pool/wire/link.py", "threading.Thread(target=close, name=\"close\", daemon=True).start()", "close()")),
     ("regions", Mutant("a region is its client's", "pool/serve/sockets.py", "if lent is None:", "if False:")),
-    ("regions", Mutant("workers outlive bad memory", "workers/arenas.py", "BadMessage, OSError, ValueError, OverflowError", "BadMessage")),
+    ("regions", Mutant("workers outlive bad memory", "workers/lane.py", "BadMessage, OSError, ValueError, OverflowError", "BadMessage")),
     ("floods", Mutant("a flood has an end", "pool/serve/service.py", "if count > MOST_AT_ONCE:", "if False:")),
     ("unread", Mutant("who does not read is cut off", "pool/serve/service.py", "if held > MOST_UNREAD_BYTES or now - unread.since > MOST_UNREAD_S:", "if False:")),
     ("an unknown batch", Mutant("a batch is known", "pool/core/scheduler.py", "if batch is None or batch.lane != lane or len", "if len")),

@@ -15,9 +15,8 @@ from pool.wire.tensors import Layout
 from support.counting import counted
 from support.pools import row
 from support.raw import job, memory, shared_job
-from workers.arenas import Arenas
 from workers.calls import Calls
-from workers.lane import Lane
+from workers.lane import Arenas, Lane
 from workers.stub import load
 
 ARENA = 5
@@ -126,7 +125,7 @@ def test_a_failure_of_a_shared_run_is_told_as_one(monkeypatch: pytest.MonkeyPatc
     flags, answers = Bench(Model(fail)).run(job(1, "m", x=floats(1)), job(2, "m", x=floats(2)))
     assert flags == JOINED, "so that the pool halves it"
     assert answers == [("ModelFailed", "ZeroDivisionError: no")] * 2
-    monkeypatch.setattr("workers.arenas.WAIT_S", 0.01)
+    monkeypatch.setattr("workers.lane.MEMORY_S", 0.01)
     lost = shared_job(3, "m", (77, 0, 64, 0, 0), floats(1))
     _, answers = Bench(Model(lambda x: x)).run(lost, job(4, "m", x=floats(1)), job(5, "m", x=np.float64(1)))
     assert [answers[0][0], answers[1].tolist(), answers[2][0]] == ["InvalidInput", [[1]], "InvalidInput"]
