@@ -100,9 +100,6 @@ def options_of(parameters: dict[str, Any]) -> Options:
         raise InvalidInput(f"{what}: timeout is {microseconds}, priority {level}; give 1 or more, or 0 for the default")
     if parameters.get("sequence_id", 0) not in (0, ""):
         raise InvalidInput(f"{what}: there are no sequences, for all jobs share a model's state; leave sequence_id out")
-    for name in parameters:
-        if name.startswith("triton_"):
-            raise InvalidInput(f"{what}: {name!r:.80} is reserved, as all that begins with triton_; leave it out")
     timeout_s, priority = min(microseconds, 1 << 62) / 1e6 or None, max(-100, 101 - level) if level else 0
     signature = member(what, parameters, "signature", str, "") or None
     return Options(timeout=timeout_s, priority=priority, signature=signature)

@@ -73,7 +73,6 @@ class Inference:
         inputs = await aside(is_listed and request.ByteSize() > SLOW_BYTES, inputs_of, request, raws)
         chosen = {name: (value, value.WhichOneof("parameter_choice")) for name, value in request.parameters.items()}
         parameters = {name: getattr(value, field or "bool_param") for name, (value, field) in chosen.items()}
-        parameters.pop("triton_enable_empty_final_response", None)  # each answer is a final one
         options = options_of(parameters) if parameters else Options()  # as of most
         options["outputs"] = [each.name for each in request.outputs] or None
         options["version"] = NEWEST.get(request.model_version, request.model_version)

@@ -208,7 +208,6 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
     "an id that is none": (head(binary(), id=7), ONE, "id is 7; give a text"),
     "a negative timeout": (head(binary(), parameters={"timeout": -1}), ONE, "timeout is -1"),
     "a sequence": (head(binary(), parameters={"sequence_id": 5}), ONE, "there are no sequences"),
-    "a reserved name": (head(binary(), parameters={"triton_x": 1}), ONE, "'triton_x' is reserved"),
 }
 RAW: dict[str, tuple[bytes, str | None, int, str]] = {
     "not JSON": (b"{", None, 400, "JSON Parse error"),
