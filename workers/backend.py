@@ -47,24 +47,17 @@ class RowsDiffer(RunFailed):
 class Traced(NamedTuple):
     """What one traced run of a model did on one device."""
 
-    device: str
-    """As the worker sees it: "/gpu:0" is its first GPU."""
-    ops: int
-    """How many ops of the model ran here. What the library adds, such as a copy to another device, does not count."""
-    seconds: float
-    """The sum of their times. Of a GPU it is the time to start its kernels, not that of the kernels."""
-    names: Sequence[str]
-    """Those of the ops that took longest, the longest first, as `layer_devices` takes them."""
+    device: str  # as the worker sees it: "/gpu:0" is its first GPU
+    ops: int  # of the model's ops that ran here, without what the library adds, such as copies to another device
+    seconds: float  # the sum of their times; of a GPU it is the time to start its kernels, not that of the kernels
+    names: Sequence[str]  # those of the ops that took longest, the longest first, as `layer_devices` takes them
 
 
 class Model(Protocol):
     signatures: Mapping[str, Signature]
-    left_out: Mapping[str, str]
-    """Of each signature of the files that is not offered, why."""
-    is_stateful: bool
-    """A run of it may change what later runs return."""
-    notes: list[str]
-    """Lines for the log and for `pool models`."""
+    left_out: Mapping[str, str]  # of each signature of the files that is not offered, why
+    is_stateful: bool  # a run of it may change what later runs return
+    notes: list[str]  # lines for the log and for `pool models`
 
     def prepare(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> Run:
         """A run of one signature, fed these inputs, that fetches these outputs. Calling it again may cost 50 ms.

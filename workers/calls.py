@@ -23,8 +23,7 @@ class Joint:
 
     run: Run
     is_joined: bool
-    sizes: tuple[int, ...]
-    """Numbers of rows that a batch is padded to, ascending; none: as it comes."""
+    sizes: tuple[int, ...]  # numbers of rows that a batch is padded to, ascending; none: as it comes
 
     def padding(self, rows: int) -> int:
         """How many rows to add to a batch of so many."""
@@ -33,11 +32,9 @@ class Joint:
 
 class Call(NamedTuple):
     layout: Layout
-    rows: int
-    """The first dimension of all inputs; 0 if there is none or they differ."""
+    rows: int  # the first dimension of all inputs; 0 if there is none or they differ
     joint: Joint
-    version: str
-    """Of the model."""
+    version: str  # of the model
 
 
 class Calls:

@@ -55,10 +55,8 @@ def late() -> DeadlineExceeded:
 class Driver(Generic[F]):
     """Any thread may submit. One thread drives: it calls `turn` once something has come, was submitted, or is due."""
 
-    _future: Callable[[int], F]
-    """Of a number: a new one, whose cancellation calls `_withdraw`."""
-    _wake: Callable[[], object]
-    """Has `turn` called soon. REQUIRES the lock."""
+    _future: Callable[[int], F]  # of a number: a new one, whose cancellation calls `_withdraw`
+    _wake: Callable[[], object]  # has `turn` called soon. REQUIRES the lock.
 
     def __init__(self, connector: Connector) -> None:
         """Raises `PoolUnreachable`."""

@@ -71,13 +71,11 @@ class Body(NamedTuple):
     priority: int
     attempts: int
     spec: bytes
-    begins: int
-    """Of the data in its frame."""
+    begins: int  # of the data in its frame
     ends: int
     job: int
     seconds: float
-    whole: bytes
-    """The body itself, to be forwarded."""
+    whole: bytes  # the body itself, to be forwarded
 
 
 def bodies(frame: bytes, at: int = 0) -> Iterator[Body]:

@@ -9,11 +9,10 @@ MOST_FILES = 10_000
 
 
 class Files(NamedTuple):
+    # Of their names, sizes and times of change. `cp -p` keeps the time of a modification, but not that of a change.
     digest: str
-    """Of their names, sizes and times of change. `cp -p` keeps the time of a modification, but not that of a change."""
     nbytes: int
-    changed_ns: int
-    """When the last one was changed, on the clock of its disk."""
+    changed_ns: int  # when the last one was changed, on the clock of its disk
 
 
 def files_at(*paths: str) -> Files:
@@ -41,15 +40,13 @@ def handler_files(handler: str | None, folder: str | None) -> list[str]:
 def _below(path: str) -> Iterator[str]:
     """Of a folder all files, of a checkpoint's graph also its data, of any other file that file."""
     if os.path.isdir(path):
-        for folder, _, names in os.walk(path, onerror=_refuse):
-            # Python may compile what lies beside a handler while it runs.
-            yield from (os.path.join(folder, name) for name in names if not name.endswith(".pyc"))
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path)
+            elif not entry.name.endswith(".pyc"):  # Python may compile what lies beside a handler while it runs
+                yield entry.path
     elif path.endswith(".meta"):
         folder, stem = os.path.split(path.removesuffix("meta"))
         yield from (entry.path for entry in os.scandir(folder or ".") if entry.name.startswith(stem))
     else:
         yield path
-
-
-def _refuse(error: OSError) -> None:
-    raise error

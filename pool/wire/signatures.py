@@ -11,10 +11,8 @@ DEFAULT_SIGNATURE = "serving_default"
 
 
 class TensorInfo(NamedTuple):
-    dtype: str
-    """TensorFlow's name, as in `pool.wire.specs.ITEM_BYTES`."""
-    shape: tuple[int, ...] | None
-    """-1 is an axis of any size, None any shape."""
+    dtype: str  # TensorFlow's name, as in `pool.wire.specs.ITEM_BYTES`
+    shape: tuple[int, ...] | None  # -1 is an axis of any size, None any shape
 
     def __str__(self) -> str:
         if self.shape is None:
@@ -26,12 +24,10 @@ class TensorInfo(NamedTuple):
 class Signature:
     inputs: Mapping[str, TensorInfo]
     outputs: Mapping[str, TensorInfo]
-    defaults: frozenset[str] = frozenset()
-    """Inputs that may be left out."""
+    defaults: frozenset[str] = frozenset()  # inputs that may be left out
+    # Of each output, why jobs that ask for it run alone; "" if its row i depends on row i of the inputs alone.
     verdicts: Mapping[str, str] = field(default_factory=dict)
-    """Of each output, why jobs that ask for it run alone; "" if its row i depends on row i of the inputs alone."""
-    max_batch: int = 1
-    """Rows of one run at most, if it is joined."""
+    max_batch: int = 1  # rows of one run at most, if it is joined
 
     def is_joined(self, inputs: Iterable[str], outputs: Iterable[str] | None) -> bool:
         """Whether jobs that give these inputs, and ask for these outputs (None: all), share runs.

@@ -41,19 +41,16 @@ class Tensor(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    nbytes: int
-    """Of its fixed part."""
+    nbytes: int  # of its fixed part
 
 
 class JobSpec(NamedTuple):
     model: str
+    # "" is the model's default one. None: a `Session.run`, whose outputs and tensors are named as in the graph.
     signature: str | None
-    """ "" is the model's default one. None: a `Session.run`, whose outputs and tensors are named as in the graph."""
-    outputs: tuple[str, ...] | None
-    """None: all."""
+    outputs: tuple[str, ...] | None  # None: all
     tensors: tuple[Tensor, ...]
-    slot: int = -1
-    """The only one that may run it; -1: any."""
+    slot: int = -1  # the only one that may run it; -1: any
 
 
 def unpack(data: bytes | memoryview) -> Any:

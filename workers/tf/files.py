@@ -30,12 +30,10 @@ class Format(Enum):
 class Source:
     """A model that was read. Its functions raise `CannotLoad`, or what TensorFlow raises."""
 
-    meta_graph: Any
-    """The `MetaGraphDef` to import."""
+    meta_graph: Any  # the `MetaGraphDef` to import
+    # Fills variables and tables of a Session whose graph is the default one and holds what was imported.
     restore: Callable[[Any], object]
-    """Fills variables and tables of a Session whose graph is the default one and holds what was imported."""
-    signature_defs: Callable[[Any, Reachable], Mapping[str, Any]]
-    """Of this graph: the `SignatureDef`s to offer, by name."""
+    signature_defs: Callable[[Any, Reachable], Mapping[str, Any]]  # of this graph, by name, those to offer
     notes: list[str] = field(default_factory=list)
 
 

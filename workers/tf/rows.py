@@ -89,8 +89,7 @@ class _Proof:
         self._bodies = (graph_def.node, *(function.node_def for function in graph_def.library.function))
         self._asserts = any(node.op in _ASSERTIONS for nodes in self._bodies for node in nodes)
         self._steps = self._depth = 0
-        self.stopped = ""
-        """What stops the proof of every output."""
+        self.stopped = ""  # what stops the proof of every output
 
     def stop(self, why: str) -> None:
         self.stopped = self.stopped or why

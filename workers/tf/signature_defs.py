@@ -27,12 +27,9 @@ class Bound:
     signature: Signature
     feeds: Mapping[str, str]
     fetches: Mapping[str, str]
-    defaults: Mapping[str, Array]
-    """What is fed for an input that is left out. The graph itself has the other defaults."""
-    has_parts: bool
-    """Some are parts of ragged or sparse tensors, whose axes 0 have sizes of their own."""
-    ops: Collection[str]
-    """The types of all ops that a run may run."""
+    defaults: Mapping[str, Array]  # what is fed for an input that is left out. The graph itself has the other defaults.
+    has_parts: bool  # some are parts of ragged or sparse tensors, whose axes 0 have sizes of their own
+    ops: Collection[str]  # the types of all ops that a run may run
 
 
 def bind(source: Source, graph: Any, reachable: Reachable) -> tuple[Mapping[str, Bound], Mapping[str, str]]:

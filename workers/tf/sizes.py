@@ -10,10 +10,8 @@ from functools import reduce
 
 _BITS = 61
 MOST_ENTRIES = 64  # of a tensor that holds sizes
-ROWS = 2**_BITS - 1
-"""N."""
-ODD = ROWS**2
-"""Depends on N, and is no product: whatever has this factor."""
+ROWS = 2**_BITS - 1  # N
+ODD = ROWS**2  # depends on N, and is no product: whatever has this factor
 _primes = (number for number in itertools.count(2**_BITS + 1, 2) if pow(2, number - 1, number) == 1)
 
 
