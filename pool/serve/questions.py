@@ -1,10 +1,11 @@
 """What people and clients ask the pool. Rare, so it may cost what it costs."""
 
+import logging
 import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,22 +17,29 @@ from pool.plan.rollout import Seat
 from pool.serve.changes import Changes, Progress
 from pool.serve.door import Door
 from pool.serve.fleet import Fleet
-from pool.serve.sockets import Client
+from pool.serve.sockets import Answers, Client
 from pool.wire import RELEASE
+from pool.wire.bodies import HEAD, Body, Kind, failure, pack, plain
 from pool.wire.records import LoadRecord, ModelRecord, SlotRecord, Status
 from pool.wire.signatures import signature_name
+from pool.wire.specs import BadMessage, unpack
 
 LATELY_S = 60
 MOST_TRACES = 100
+MOST_WAITING, MOST_BYTES = 1000, 16 << 10  # questions without an answer; of one
 GPU_FACTS = ("used_bytes", "total_bytes", "utilization", "temperature")
+Question = tuple[bytes, int, str, Iterator[object], float]  # route, number, name, what answers it, and until when
+
+log = logging.getLogger("pool.serve")
 
 
 class Questions:
     def __init__(
-        self, fleet: Fleet, changes: Changes, door: Door, clients: Sized, kept: Log, stop: Callable[[], None]
+        self, fleet: Fleet, changes: Changes, door: Door, kept: Log, stop: Callable[[], None], outbox: Answers
     ) -> None:
         self._fleet, self._scheduler, self._changes, self._door = fleet, fleet.scheduler, changes, door
-        self._clients, self._log, self._stop, self._started = clients, kept, stop, time.monotonic()
+        self._log, self._stop, self._outbox, self._started = kept, stop, outbox, time.monotonic()
+        self._waiting: list[Question] = []  # without an answer
         self._numbers = 0  # of traced runs
         self._counted: deque[tuple[float, dict[Model, Counts]]] = deque([(self._started, {})], maxlen=LATELY_S + 1)
 
@@ -43,7 +51,43 @@ class Questions:
             self._counted.append((now, kept))
         return is_time
 
-    def answers(self, client: Client, name: str, arguments: dict[str, Any]) -> Iterator[object]:
+    def ask(self, client: Client, route: bytes, body: Body, now: float) -> None:
+        """Answers at once, or in `ask_again`. Raises `BadMessage`."""
+        if len(body.whole) > MOST_BYTES:
+            raise BadMessage("a question that is too long")
+        match unpack(body.whole[HEAD.size :]):
+            case [str() as name, dict() as arguments]:
+                self._answer((route, body.job, name, self._answers(client, name, arguments), now + body.seconds), now)
+            case _:
+                raise BadMessage("a question without name and arguments")
+
+    def ask_again(self, now: float) -> None:
+        """On news, and in time to end those whose time is over."""
+        waiting, self._waiting = self._waiting, []
+        for question in waiting:
+            if question[0] in self._fleet.peers:
+                self._answer(question, now)
+
+    def _answer(self, question: Question, now: float) -> None:
+        route, number, name, answers, until = question
+        try:
+            answer = next(answers)
+            if answer is None and now >= until:
+                raise Refused("DeadlineExceeded", f"the question {name!r:.80} has no answer yet: see `pool status`")
+            if answer is None and len(self._waiting) >= MOST_WAITING:
+                raise Refused("Overloaded", "too many ask for what is not there yet")
+            if answer is None:
+                self._waiting.append(question)
+                return
+            said = plain(Kind.REPLY, number, pack(answer))
+        except Refused as refused:
+            said = failure(number, refused.error, refused.text)
+        except Exception as error:  # whoever looks must not end what he looks at
+            log.exception("the question %r was not answered", name)
+            said = failure(number, "PoolError", f"{type(error).__name__}: {error}")
+        self._outbox[route].append(said)
+
+    def _answers(self, client: Client, name: str, arguments: dict[str, Any]) -> Iterator[object]:
         """None as long as there is no answer, and is to be asked for again on news; then the answer. Raises `Refused`.
 
         A change goes on if nobody waits for it any more.
@@ -144,7 +188,7 @@ class Questions:
                 "max_jobs": fleet.config.queue.max_jobs,
                 "max_bytes": fleet.config.queue.max_bytes,
             },
-            "clients": len(self._clients),
+            "clients": sum(isinstance(peer, Client) for peer in {*fleet.peers.values()}),
             "door": {"pid": self._door.pid, "addresses": self._door.addresses},
             "deaths": [{"slot": slot, "ago_s": now - when, "why": why} for when, slot, why in fleet.deaths],
         }

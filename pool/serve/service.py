@@ -7,8 +7,6 @@ import resource
 import socket
 import struct
 import time
-from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, EpollSelector
@@ -31,7 +29,7 @@ from pool.serve.door import Door
 from pool.serve.fleet import Fleet
 from pool.serve.quarantine import keep
 from pool.serve.questions import Questions
-from pool.serve.sockets import POLLIN, Client, Outbox, entrance, read, router, send
+from pool.serve.sockets import POLLIN, Answers, Client, Outbox, entrance, read, router, send
 from pool.serve.worker import Worker
 from pool.systemd import Notifier
 from pool.wire import RELEASE, WIRE
@@ -50,20 +48,17 @@ from pool.wire.bodies import (
     bodies,
     failure,
     failure_of,
-    pack,
     plain,
 )
 from pool.wire.link import MOST_AT_ONCE, close_aside, credentials
 from pool.wire.signatures import Signature, signature_name
-from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job, unpack
+from pool.wire.specs import BadMessage, common_rows, fixed_bytes, parse_job
 
 JOB, ANSWER, CANCEL, DONE, RUN = int(Kind.JOB), int(Kind.ANSWER), int(Kind.CANCEL), int(Kind.DONE), int(Kind.RUN)
 RETRY_S = 0.02
 MOST_CLIENTS, MOST_CHANNELS = 1000, 128  # channels of a client
 MOST_UNREAD_BYTES, MOST_UNREAD_S = 64 << 20, 30.0
-MOST_WAITING, MOST_QUESTION_BYTES = 1000, 16 << 10
 RESERVE = 2048  # descriptors that nobody gets but libzmq, which ends the process where it finds none
-Question = tuple[bytes, int, str, Iterator[object], float]  # route, number, name, what answers it, and until when
 
 log = logging.getLogger("pool.serve")
 
@@ -84,16 +79,15 @@ class Service:
         self._router, self._monitor = router(self._context, self.endpoint)
         self._entrance = entrance(path.with_name(f"{path.name}.link"))
         self._clients: set[Client] = set()
-        self._outbox: defaultdict[bytes, list[bytes]] = defaultdict(list)  # sent once a turn
+        self._outbox = Answers(list)  # sent once a turn
         self._unread: dict[bytes, Outbox] = {}  # of channels that take no more now
-        self._waiting: list[Question] = []  # without an answer
         self.scheduler = Scheduler(Policy(), self._fail, self._release)  # the fleet gives it the configured one
         self.fleet = Fleet(plan, monitor, self.scheduler, self.endpoint, state, self.sources)
         self._peers: dict[bytes, Client | Worker] = self.fleet.peers
         self.door = Door(self.endpoint, self.sources)
         disk = Disk()
         self.changes = Changes(self.fleet, source, disk, Footprints(state / NAME))
-        self._questions = Questions(self.fleet, self.changes, self.door, self._clients, kept, self.stop)
+        self._questions = Questions(self.fleet, self.changes, self.door, kept, self.stop, self._outbox)
         self._quarantine = state / "quarantine"
         self.sources.register(disk.reader, EVENT_READ, disk.hear)
         self.sources.register(self._entrance, EVENT_READ, self._client_comes)
@@ -145,7 +139,7 @@ class Service:
         if self._questions.count(now):
             self.monitor.read(now)
             self.changes.watch(now)
-            self._ask_again(now)
+            self._questions.ask_again(now)
         self._retry(now)
         self._notifier.alive(now)
 
@@ -169,7 +163,7 @@ class Service:
                 self.scheduler.give_up(name, why)
         for client in self._clients:
             client.account.forget_models()  # what is known of them, their end too, counts from the next job on
-        self._ask_again(now)
+        self._questions.ask_again(now)
         if (state := fleet.state) == self._state:
             return
         ready, self._state = {seat.number for seat in fleet.seats if seat.phase is Phase.SERVING}, state
@@ -304,48 +298,13 @@ class Service:
     def _client_says(self, client: Client, route: bytes, body: Body, is_alone: bool, now: float) -> None:
         if body.kind == CANCEL:
             self.scheduler.cancel(client.account, route, body.job)
-        elif body.kind == Kind.ASK:
-            self._ask(client, route, body, is_alone, now)
+        elif body.kind == Kind.ASK and is_alone:
+            self._questions.ask(client, route, body, now)
         elif body.kind == Kind.CLOSE and is_alone:  # nothing may come after it
             client.routes.discard(route)
             self._channel_gone(client, route)
         else:
             raise BadMessage(f"a body of kind {body.kind}")
-
-    def _ask(self, client: Client, route: bytes, body: Body, is_alone: bool, now: float) -> None:
-        if len(body.whole) > MOST_QUESTION_BYTES or not is_alone:
-            raise BadMessage("a question that is too long, or one of several bodies in a message")
-        match unpack(body.whole[HEAD.size :]):
-            case [str() as name, dict() as arguments]:
-                answers = self._questions.answers(client, name, arguments)
-                self._answer((route, body.job, name, answers, now + body.seconds), now)
-            case _:
-                raise BadMessage("a question without name and arguments")
-
-    def _answer(self, question: Question, now: float) -> None:
-        route, number, name, answers, until = question
-        try:
-            answer = next(answers)
-            if answer is None and now >= until:
-                raise Refused("DeadlineExceeded", f"the question {name!r:.80} has no answer yet: see `pool status`")
-            if answer is None and len(self._waiting) >= MOST_WAITING:
-                raise Refused("Overloaded", "too many ask for what is not there yet")
-            if answer is None:
-                self._waiting.append(question)
-                return
-            said = plain(Kind.REPLY, number, pack(answer))
-        except Refused as refused:
-            said = failure(number, refused.error, refused.text)
-        except Exception as error:  # whoever looks must not end what he looks at
-            log.exception("the question %r was not answered", name)
-            said = failure(number, "PoolError", f"{type(error).__name__}: {error}")
-        self._outbox[route].append(said)
-
-    def _ask_again(self, now: float) -> None:
-        waiting, self._waiting = self._waiting, []
-        for question in waiting:
-            if question[0] in self._peers:
-                self._answer(question, now)
 
     def _job(self, client: Client, route: bytes, body: Body, now: float) -> None:
         account = client.account
@@ -410,14 +369,14 @@ class Service:
             self._outbox[job.channel].append(plain(Kind.RELEASED, job.number))
 
     def _send(self, now: float) -> None:
-        outbox, self._outbox = self._outbox, defaultdict(list)
-        for route, answers in outbox.items():
+        for route, answers in self._outbox.items():
             unread = self._unread.get(route) if self._unread else None
             if unread is None and send(self._router, route, answers) is False:
                 unread = self._unread[route] = Outbox(now)
             if unread is not None:
                 unread.waiting.append(answers)
                 unread.nbytes += sum(map(len, answers))
+        self._outbox.clear()
 
     def _retry(self, now: float) -> None:
         """A ROUTER does not tell when a peer reads again."""

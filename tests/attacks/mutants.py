@@ -10,7 +10,7 @@ MUTANTS = (
     ("specs", Mutant("a dtype is known", "pool/wire/specs.py", "if dtype not in ITEM_BYTES:", "if False:")),
     ("strings", Mutant("a string ends behind its begin", "pool/wire/tensors.py", "if not begin <= stop <= len(blob):", "if False:")),
     ("letters", Mutant("long messages have one body", "pool/serve/service.py", "if body.ends > LETTER_BYTES and", "if False and")),
-    ("letters", Mutant("a question travels alone", "pool/serve/service.py", " or not is_alone:", ":")),
+    ("letters", Mutant("a question travels alone", "pool/serve/service.py", "Kind.ASK and is_alone:", "Kind.ASK:")),
     ("tokens", Mutant("only a token joins", "pool/serve/service.py", "self._peers.get(frame[HEAD.size :])", "self._peers.get(frame[HEAD.size :]) or next(iter(self._clients), None)")),
     ("descriptors", Mutant("lent memory is sealed", "pool/wire/link.py", "if seals & SEALS != SEALS:", "if False:")),
     ("descriptors", Mutant("what is refused is closed", "pool/wire/link.py", "            os.close(descriptor)\n\n    with", "            pass\n\n    with")),
