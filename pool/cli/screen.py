@@ -18,7 +18,7 @@ endpoint_option = click.option(
 )
 config_option = click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Default: config.toml in this folder, if there is one; else the demo model.",
 )
