@@ -15,7 +15,7 @@ import numpy as np
 from pool import Client
 from support import liar
 from support.doors import free_address, infer, listens
-from support.figures import Figures
+from support.machine import Figures
 from support.pools import RunningPool, row, until
 
 CONFIG = """

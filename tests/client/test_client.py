@@ -249,10 +249,7 @@ def test_a_frozen_pool_costs_no_job_more_than_a_second(
     client.run("plain", large)
     with ThreadPoolExecutor(1) as threads, frozen(running):
         began = time.monotonic()
-        calls = [
-            client.submit("plain", large, timeout=0.3),
-            threads.submit(client.run, "plain", row(), timeout=0.3),
-        ]
+        calls = [client.submit("plain", large, timeout=0.3), threads.submit(client.run, "plain", row(), timeout=0.3)]
         for call in calls:
             with pytest.raises(errors.DeadlineExceeded):
                 call.result(10)

@@ -20,8 +20,7 @@ import pytest
 
 from pool import Client, errors
 from support.doors import free_address, infer
-from support.figures import Figures
-from support.machine import Disk
+from support.machine import Disk, Figures
 from support.pools import RunningPool, StartPool
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "240"))

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from pool import Client
-from support.figures import Figures
-from support.machine import Disk
+from support.machine import Disk, Figures
 from support.pools import RunningPool, StartPool, row
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -1,4 +1,4 @@
-"""Clients that say what no client says: it costs them their link, and nobody else anything."""
+"""Who says what nobody says: it costs a client its link, a worker its life, and nobody else anything."""
 
 import contextlib
 import os
@@ -15,10 +15,12 @@ import zmq
 from attacks.attacks import ATTACKS
 from attacks.siege import Siege, siege
 from pool.wire.bodies import HEAD, Kind, pack
-from support.liar import LIES
+from support import liar
 from support.pools import RunningPool, StartPool, until
 from support.raw import RawClient, job, memory, shared_job
 
+ONE = '[pool]\ndevices = ["cpu"]\nlanes = 1\n[[model]]\nname = "double"\npath = "stub:double"\n'
+MANY_DEATHS = "[queue]\nmax_attempts = 100\n[restart]\nintensity = 100\n"
 X = np.ones((1, 1), np.float32)
 
 
@@ -32,7 +34,7 @@ def test_each_attack_of_clients_costs_only_them(tmp_path: Path) -> None:
     """With `-m chaos` they come in a random mix, and for as long as one likes."""
     seed = time.time_ns() % 1_000_000
     print(f"seed {seed}")
-    names = [*(ATTACKS.keys() - LIES), *["junk", "descriptors", "requests"] * 20]  # of which each draws one case
+    names = [*(ATTACKS.keys() - liar.LIES), *["junk", "descriptors", "requests"] * 20]  # of which each draws one case
 
     def each(made: Siege) -> None:
         for name in names:
@@ -57,7 +59,7 @@ def test_connections_without_a_link_or_without_end_are_cut(start_pool: StartPool
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n"
     (tmp_path / "sitecustomize.py").write_text(limit)
     path = ":".join([str(tmp_path), *(each for each in sys.path if each)])
-    pool = start_pool('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "double"\npath = "stub:double"\n', PYTHONPATH=path)
+    pool = start_pool(ONE, PYTHONPATH=path)
     with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.setsockopt(zmq.RECONNECT_IVL, -1)
         stranger.setsockopt(zmq.LINGER, 0)
@@ -92,3 +94,19 @@ def test_a_client_that_goes_with_jobs_on_the_way_leaves_nothing(running: Running
     assert status["queue"]["bytes"] == 0
     maps = [Path(f"/proc/{slot['pid']}/maps") for slot in status["slots"]]
     until(lambda: not any("memfd:test" in each.read_text() for each in maps), "the workers to let go of its memory")
+
+
+def test_a_lie_costs_a_worker_its_life(start_pool: StartPool, tmp_path: Path) -> None:
+    """Each worker tells another lie. One job outlives them all."""
+    environ = liar.environ(tmp_path, "")
+    lies = [tmp_path / "lies" / f"{number:02}-{lie}" for number, lie in enumerate(liar.LIES)]
+    for lie in lies:
+        lie.touch()
+    pool = start_pool(ONE + MANY_DEATHS, wait=False, **environ)
+    pool.wait_for("starting")
+    with contextlib.closing(RawClient(pool.endpoint)) as client:
+        client.socket.zmq.setsockopt(zmq.RCVTIMEO, 60_000)
+        client.send(job(1, "double", seconds=50, x=X))
+        assert client.ends(1) == {1: {"y": X * 2}}, pool.log.read_text()
+    assert not any(lie.exists() for lie in lies), "the premise: all were told"
+    until(lambda: pool.log.read_text().count("it said what no worker says") >= len(lies), "the reasons in the log")

@@ -1,12 +1,15 @@
-"""The versions of a model on its disk: whole, at rest, and the same as before or not."""
+"""The versions of a model on its disk: whole, at rest, and the same as before or not; and how disks are asked."""
 
 import os
 import time
 from pathlib import Path
+from select import select
+from threading import Event
 
 import pytest
 
 from pool.plan.versions import Look, look
+from pool.serve.changes import Disk
 from pool.wire.files import files_at
 
 OLD = time.time_ns() + 10**12  # as if a long time had passed
@@ -93,3 +96,16 @@ def test_a_disk_that_cannot_be_read_is_a_trouble_and_takes_nothing_away(tmp_path
     with pytest.raises(OSError, match="No such file"):
         files_at(f"{tmp_path}/m")
     assert look(str(tmp_path / "m"), "newest", (), None).versions == ()
+
+
+def test_a_disk_answers_when_it_can_and_says_where_it_fails() -> None:
+    disk, gate, told = Disk(), Event(), list[object]()
+    disk.read(lambda: gate.wait(60), told.append)  # this one hangs
+    disk.read(lambda: 1 // 0, told.append)
+    assert select([disk.reader], [], [], 60)[0]
+    disk.hear()
+    assert told == [None]
+    gate.set()
+    assert select([disk.reader], [], [], 60)[0]
+    disk.hear()
+    assert told == [None, True]

@@ -66,15 +66,8 @@ WALK = [
 TABLES = ("sizes", SIZES), ("row_values", VALUES), ("row_rules", RULED), ("rows", WALK)
 MUTANTS = [Mutant("", file, *each) for file, table in TABLES for each in table]
 ALIASES = {op for op in RULES if RULES[op] is RULES["Identity"]}
-OLD = {
-    "HashTable",
-    "LookupTableFind",
-    "MutableHashTable",
-    "MutableHashTableV2",
-    "ParseExample",
-    "Variable",
-    "VariableV2",
-}
+OLD = {"HashTable", "LookupTableFind", "MutableHashTable", "MutableHashTableV2", "ParseExample"}
+OLD |= {"Variable", "VariableV2"}
 """Sessions alone run these, and each has the rule of a younger op."""
 EMPTY = {"HashTableV2", "Placeholder", "TensorListReserve"}
 """What they give has no values yet."""

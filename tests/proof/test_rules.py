@@ -7,8 +7,6 @@ from proof.dependent import DEPENDENT
 from proof.making import verdicts, why_not
 
 pytestmark = pytest.mark.tensorflow
-
-
 PAGE = resources.files("pool").joinpath("docs/batching.md").read_text()
 LONG = [pytest.param(name, marks=pytest.mark.long) for name in zoo.LARGE]
 

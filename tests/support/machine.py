@@ -1,9 +1,9 @@
-"""What pools find on a machine: GPUs, as a fake NVML tells them, and models with versions on a disk."""
+"""What pools find on a machine, GPUs of a fake NVML and models with versions on a disk; and what processes hold."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,6 +23,18 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
         (tmp_path / "new").replace(tmp_path / "nvml")
 
     return write
+
+
+class Figures(NamedTuple):
+    mib: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Figures":
+        told = Path(f"/proc/{pid}/status").read_text().split()
+        mib = int(told[told.index("VmRSS:") + 1]) >> 10
+        return cls(mib, len([*Path(f"/proc/{pid}/fd").iterdir()]), int(told[told.index("Threads:") + 1]))
 
 
 class Disk:
