@@ -9,7 +9,6 @@ import pytest
 
 from pool.wire.link import Link, sealed_bytes
 from pool.wire.specs import BadMessage
-from support.pools import until
 from support.raw import memory
 
 Pair = tuple[Link, Link]
@@ -53,23 +52,3 @@ def test_what_is_no_message_is_a_bad_message(pair: Pair, data: bytes) -> None:
     one.socket.send(data)
     with pytest.raises(BadMessage):
         other.receive()
-
-
-def test_several_descriptors_are_refused_and_closed(pair: Pair) -> None:
-    one, other = pair
-    lent = [memory(), memory()]
-    socket.send_fds(one.socket, [b"\x80"], lent)
-    files = {os.fstat(each).st_ino for each in lent}
-
-    def open_here() -> int:
-        found = 0
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError):  # another thread's, closed meanwhile
-                found += os.stat(f"/proc/self/fd/{name}").st_ino in files
-        return found
-
-    with pytest.raises(BadMessage):
-        other.receive()
-    until(lambda: open_here() == len(lent), "what came is closed")
-    for descriptor in lent:
-        os.close(descriptor)

@@ -27,19 +27,12 @@ class Model:
     """A signature x → y that a function computes."""
 
     left_out: dict[str, str] = {}  # noqa: RUF012
-    is_stateful = False
-    notes = ()
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self.fed: list[Any] = []
         self._compute = compute
         anything = {"x": TensorInfo("float32", None)}, {"y": TensorInfo("float32", None)}
         self.signatures = {DEFAULT_SIGNATURE: Signature(*anything, verdicts={"y": ""}, max_batch=64)}
-
-    def can_be_joined(self, signature: str) -> bool:
-        return True
-
-    def warm_up(self) -> None: ...
 
     def prepare(self, signature: str, inputs: object, outputs: object) -> Callable[[Arrays], Arrays]:
         def run(arrays: Arrays) -> Arrays:
