@@ -1,9 +1,10 @@
-"""A pool with a model of each datatype and some others, and its door, for one file of tests."""
+"""A pool with a model of each dtype and some others, and its door, for each file of tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from pool import Client
 from pool.wire.datatypes import DATATYPES
 from support.doors import RunningDoor, start_door
 from support.machine import Disk
@@ -11,20 +12,28 @@ from support.pools import RunningPool, pool_in
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     folder = tmp_path_factory.mktemp("pool")
-    for version in (1, 2):
+    for version in (3, 12):
         Disk(folder / "numbered").write(version, f"double?times={version}")
-    models = {name: f"stub:echo?dtype={dtype}" for name, dtype in DATATYPES.items()}
-    models |= {"double": "stub:double", "count": "stub:count", "shut": f"stub:double?gate={folder}/open"}
-    models |= {"gated": f"stub:double?gate={folder}/gate&log={folder}/runs", "numbered": f"stub:{folder}/numbered"}
+    models = {dtype: f"stub:echo?dtype={dtype}" for dtype in (*DATATYPES.values(), "int4", "complex64")}
+    models |= {"double": f"stub:double?log={folder}/doubled", "count": "stub:count"}
+    models |= {"gated": f"stub:double?gate={folder}/gate&log={folder}/runs", "shut": f"stub:double?gate={folder}/open"}
+    models |= {"numbered": f"stub:{folder}/numbered"}
     tables = [f'[[model]]\nname = "{name}"\npath = "{path}"\nversions = "all"\n' for name, path in models.items()]
-    config = '[pool]\ndevices = ["cpu"]\nlanes = 1\n' + "".join(tables) + "labels = { old = 1 }"
-    with pool_in(folder, config) as running:
-        yield running
+    config = '[pool]\ndevices = ["cpu"]\nlanes = 1\n' + "".join(tables) + "labels = { old = 3 }"
+    with pool_in(folder, config) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def door(pool: RunningPool) -> Iterator[RunningDoor]:
-    with start_door(pool) as running:
-        yield running
+def door(running: RunningPool) -> Iterator[RunningDoor]:
+    with start_door(running) as made:
+        yield made
+
+
+@pytest.fixture
+def jobs(running: RunningPool) -> Iterator[Callable[[], int]]:
+    """How many the pool has: those that run, and those that wait."""
+    with Client(running.endpoint) as client:
+        yield lambda: client.status()["queue"]["jobs"]

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -17,7 +17,6 @@ import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from pool import Client
 from pool.wire.datatypes import DATATYPES
 from support.doors import VALUES, RunningDoor
 from support.pools import RunningPool, until
@@ -48,54 +47,55 @@ def test_what_is_told_of_the_server_and_its_models(client: triton.InferenceServe
     places = (("double", ""), ("double", "1"), ("double", "2"), ("nobody", ""))
     assert [client.is_model_ready(*each) for each in places] == [True, True, False, False]
     assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
-    assert client.get_model_metadata("numbered")["versions"] == ["1", "2"]
+    assert client.get_model_metadata("numbered")["versions"] == ["3", "12"]
     assert client.get_model_metadata("double")["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}]
-    assert client.get_model_metadata("BYTES")["outputs"] == [{"name": "y", "datatype": "BYTES", "shape": [-1]}]
-    for model, rows, kind, dims in (("double", 32, "FP32", [1]), ("BYTES", 0, "STRING", [-1])):
+    assert client.get_model_metadata("string")["outputs"] == [{"name": "y", "datatype": "BYTES", "shape": [-1]}]
+    for model, rows, kind, dims in (("double", 32, "FP32", [1]), ("string", 0, "STRING", [-1])):
         told, output = client.get_model_config(model), {"name": "y", "data_type": f"TYPE_{kind}", "dims": dims}
         assert (told["max_batch_size"], told["output"]) == (rows, [output])
     index = {(each["name"], each["version"]): each["state"] for each in client.get_model_repository_index()}
-    assert index[("double", "1")] == index[("numbered", "1")] == index[("numbered", "2")] == "READY"
+    assert index[("double", "1")] == index[("numbered", "3")] == index[("numbered", "12")] == "READY"
 
 
 def test_statistics_count_jobs(client: triton.InferenceServerClient) -> None:
     client.infer("numbered", [ones()])
     with pytest.raises(InferenceServerException, match=r"\[500\]"):
         client.infer("numbered", [ones(-1.0)])  # a row that fails
-    [told] = client.get_inference_statistics("numbered", "2")["model_stats"]
+    [told] = client.get_inference_statistics("numbered", "12")["model_stats"]
     assert told["inference_count"] == told["inference_stats"]["success"]["count"] >= 1
     assert told["inference_stats"]["fail"]["count"] == 1
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_each_datatype_comes_back_as_it_went(client: triton.InferenceServerClient, datatype: str) -> None:
-    dtype = {"BF16": np.float32, "BYTES": object}.get(datatype) or np.dtype(DATATYPES[datatype])
+    model = DATATYPES[datatype]
+    dtype = {"BF16": np.float32, "BYTES": object}.get(datatype) or np.dtype(model)
     output = triton.InferRequestedOutput("y", binary_data=False)
     for values, shape in ((VALUES[datatype], (3,)), (VALUES[datatype], (3, 1, 1)), (VALUES[datatype][2], ())):
         array = np.array(values, dtype).reshape(shape)
-        result = client.infer(datatype, [tensor(array, datatype)])
+        result = client.infer(model, [tensor(array, datatype)])
         assert (result.get_output("y")["datatype"], result.as_numpy("y").tolist()) == (datatype, array.tolist())
-        result = client.infer(datatype, [tensor(array, datatype)], outputs=[output])
+        result = client.infer(model, [tensor(array, datatype)], outputs=[output])
         expected = [each.decode() for each in array.ravel()] if datatype == "BYTES" else array.ravel().tolist()
         assert result.get_output("y")["data"] == expected
         if datatype not in ("FP16", "BF16"):  # which tritonclient does not write as JSON
-            result = client.infer(datatype, [tensor(array, datatype, binary_data=False)])
+            result = client.infer(model, [tensor(array, datatype, binary_data=False)])
             assert result.as_numpy("y").tolist() == array.tolist()
 
 
 def test_empty_and_large_tensors_and_bytes_that_are_no_text(client: triton.InferenceServerClient) -> None:
     output = triton.InferRequestedOutput("y", binary_data=False)
-    assert client.infer("FP32", [tensor(np.zeros((0, 3), np.float32))]).as_numpy("y").shape == (0, 3)
+    assert client.infer("float32", [tensor(np.zeros((0, 3), np.float32))]).as_numpy("y").shape == (0, 3)
     floats = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
-    assert (client.infer("FP32", [tensor(floats)]).as_numpy("y") == floats).all()
-    result = client.infer("FP32", [tensor(floats[:99], binary_data=False)], outputs=[output])
+    assert (client.infer("float32", [tensor(floats)]).as_numpy("y") == floats).all()
+    result = client.infer("float32", [tensor(floats[:99], binary_data=False)], outputs=[output])
     assert (result.as_numpy("y") == floats[:99]).all()
     texts = np.array([b"%d" % each for each in range(60_000)], object)
-    assert (client.infer("BYTES", [tensor(texts, "BYTES")]).as_numpy("y") == texts).all()
+    assert (client.infer("string", [tensor(texts, "BYTES")]).as_numpy("y") == texts).all()
     texts = np.array([b"\xff\0", b"\xfe"], object)
-    assert client.infer("BYTES", [tensor(texts, "BYTES")]).as_numpy("y").tolist() == texts.tolist()
+    assert client.infer("string", [tensor(texts, "BYTES")]).as_numpy("y").tolist() == texts.tolist()
     with pytest.raises(InferenceServerException, match="not UTF-8; ask for it with binary_data"):
-        client.infer("BYTES", [tensor(texts, "BYTES")], outputs=[output])
+        client.infer("string", [tensor(texts, "BYTES")], outputs=[output])
 
 
 def test_ids_come_back_and_equal_requests_stay_apart(client: triton.InferenceServerClient) -> None:
@@ -106,38 +106,34 @@ def test_ids_come_back_and_equal_requests_stay_apart(client: triton.InferenceSer
 
 
 def test_versions_by_number_and_label(client: triton.InferenceServerClient) -> None:
-    for version, factor in (("", 2.0), ("-1", 2.0), ("2", 2.0), ("1", 1.0), ("old", 1.0)):
+    for version, factor in (("", 12.0), ("-1", 12.0), ("12", 12.0), ("3", 3.0), ("old", 3.0)):
         result = client.infer("numbered", [ones()], model_version=version)
         assert result.as_numpy("y").tolist() == [[factor]]
         assert result.get_response()["model_version"] == str(int(factor))
-    for model, version in (("numbered", "3"), ("double", "2"), ("numbered", "new")):
+    for model, version in (("numbered", "4"), ("double", "2"), ("numbered", "new")):
         with pytest.raises(InferenceServerException, match=r"\[404\]"):
             client.infer(model, [ones()], model_version=version)
     assert client.infer("double", [ones()], model_version="1").get_response()["model_version"] == "1"
 
 
-def test_priorities_timeouts_and_parameters_of_others(pool: RunningPool, door: RunningDoor) -> None:
-    gate, runs = pool.folder / "gate", pool.folder / "runs"
-
-    def waiting() -> int:
-        with Client(pool.endpoint) as asked:
-            [model] = [each for each in asked.status()["models"] if each["name"] == "gated"]
-            return int(model["waiting"] + model["running"])
-
+def test_priorities_timeouts_and_parameters_of_others(
+    running: RunningPool, door: RunningDoor, jobs: Callable[[], int]
+) -> None:
     async def ask() -> None:
         async with triton_aio.InferenceServerClient(door.address) as client:
-            jobs = []
+            asked = []
             for count, priority in enumerate((9, 1000, 150, 0, 1), 1):  # the first one is in the only lane
-                jobs.append(asyncio.ensure_future(client.infer("gated", [ones(priority)], priority=priority)))
-                await asyncio.to_thread(until, lambda count=count: waiting() >= count, "the job waits")
+                asked.append(asyncio.ensure_future(client.infer("gated", [ones(priority)], priority=priority)))
+                await asyncio.to_thread(until, lambda count=count: jobs() == count, "the job waits")
             with pytest.raises(InferenceServerException, match=r"\[504\]"):
                 await client.infer("gated", [ones(7.0)], timeout=50_000)
-            gate.touch()
-            await asyncio.gather(*jobs)
+            (running.folder / "gate").touch()
+            await asyncio.gather(*asked)
             await client.infer("double", [ones()], parameters={"mine": "x", "signature": "serving_default"})
 
     asyncio.run(ask())
-    assert [line.split()[1] for line in runs.read_text().splitlines()] == ["9", "1", "0", "150", "1000"]
+    ran = (running.folder / "runs").read_text().splitlines()
+    assert [line.split()[1] for line in ran] == ["9", "1", "0", "150", "1000"]
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
@@ -145,11 +141,11 @@ def test_packed_both_ways(client: triton.InferenceServerClient, door: RunningDoo
     for binary_data in (True, False):
         sent, outputs = tensor([0.0] * 5000, binary_data=binary_data), [triton.InferRequestedOutput("y", binary_data)]
         algorithms = {"request_compression_algorithm": algorithm, "response_compression_algorithm": algorithm}
-        assert (client.infer("FP32", [sent], outputs=outputs, **algorithms).as_numpy("y") == 0.0).all()
+        assert (client.infer("float32", [sent], outputs=outputs, **algorithms).as_numpy("y") == 0.0).all()
         body, size = client.generate_request_body([sent], outputs=outputs)
         for accepted in ("identity", "gzip", "deflate, gzip"):
             headers = {"Accept-Encoding": accepted} | ({"Inference-Header-Content-Length": str(size)} if size else {})
-            with urlopen(Request(f"{door.url}/v2/models/FP32/infer", body, headers)) as response:
+            with urlopen(Request(f"{door.url}/v2/models/float32/infer", body, headers)) as response:
                 is_packed = response.headers["Content-Encoding"] == "gzip"
             # Tensors are packed only for who takes nothing else.
             assert is_packed == (accepted == "gzip" or (accepted == "deflate, gzip" and not binary_data))

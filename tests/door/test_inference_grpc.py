@@ -21,7 +21,6 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from pool import Client
 from pool.door import rpc
 from pool.door.tokens import new
 from pool.errors import InvalidInput
@@ -80,14 +79,14 @@ def silent(channel, method, *messages, **metadata):
 
 def test_what_is_said_of_the_server_and_its_models(client):
     assert [client.is_server_live(), client.is_server_ready()] == [True, True]
-    places = ("double", ""), ("numbered", "1"), ("numbered", "3"), ("x", "")
+    places = ("double", ""), ("numbered", "3"), ("numbered", "4"), ("x", "")
     assert [client.is_model_ready(*place) for place in places] == [True, True, False, False]
-    told = client.get_model_metadata("numbered", "1", as_json=True)
-    assert told["versions"] == ["1", "2"]
+    told = client.get_model_metadata("numbered", "3", as_json=True)
+    assert told["versions"] == ["3", "12"]
     assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": ["-1", "1"]}]
     assert [*client.get_model_config("double").config.input[0].dims] == [1]
     ready = {(each.name, each.version) for each in client.get_model_repository_index().models if each.state == "READY"}
-    assert {("double", "1"), ("numbered", "1"), ("numbered", "2")} < ready
+    assert {("double", "1"), ("numbered", "3"), ("numbered", "12")} < ready
     client.infer("double", rows(1))
     assert client.get_inference_statistics("double").model_stats[0].inference_stats.success.count > 0
     with pytest.raises(InferenceServerException, match=r"NOT_FOUND.* did you mean 'double'\?"):
@@ -96,28 +95,29 @@ def test_what_is_said_of_the_server_and_its_models(client):
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_every_datatype_comes_back_as_it_went(datatype, client, stub):
-    dtype = object if datatype == "BYTES" else np.float32 if datatype == "BF16" else DATATYPES[datatype]
+    model = DATATYPES[datatype]
+    dtype = {"BF16": np.float32, "BYTES": object}.get(datatype) or np.dtype(model)
     for array in (np.array(VALUES[datatype], dtype), np.empty((0, 2), dtype), np.array(VALUES[datatype][2], dtype)):
-        result = client.infer(datatype, given(array, datatype), request_id="7")
+        result = client.infer(model, given(array, datatype), request_id="7")
         assert (result.get_response().id, result.get_response().outputs[0].datatype) == ("7", datatype)
         np.testing.assert_array_equal(result.as_numpy("y"), array)
     tensor = {"name": "x", "datatype": datatype, "shape": [3]}
     if datatype in LISTS:
         listed = {**tensor, "contents": {f"{LISTS[datatype]}_contents": VALUES[datatype]}}
-        answer = stub.ModelInfer(service_pb2.ModelInferRequest(model_name=datatype, inputs=[listed]))
+        answer = stub.ModelInfer(service_pb2.ModelInferRequest(model_name=model, inputs=[listed]))
         np.testing.assert_array_equal(triton.InferResult(answer).as_numpy("y"), np.array(VALUES[datatype], dtype))
-    short = service_pb2.ModelInferRequest(model_name=datatype, inputs=[tensor])
+    short = service_pb2.ModelInferRequest(model_name=model, inputs=[tensor])
     refused(Code.INVALID_ARGUMENT, "got 0 elements", lambda: stub.ModelInfer(short))
 
 
 def test_versions_and_large_tensors(client):
-    for version, answered, factor in (("", "2", 2), ("-1", "2", 2), ("1", "1", 1)):
+    for version, answered, factor in (("", "12", 12), ("-1", "12", 12), ("3", "3", 3)):
         result = client.infer("numbered", rows(3), model_version=version)
         assert (result.as_numpy("y").item(), result.get_response().model_version) == (3 * factor, answered)
     large = np.arange(3_000_000, dtype=np.float32)[:, None]  # gRPC takes 4 MiB by default
     np.testing.assert_array_equal(client.infer("double", given(large)).as_numpy("y"), large * 2)
     texts = np.array([b"%d" % number for number in range(60_000)], object)
-    assert (client.infer("BYTES", given(texts, "BYTES")).as_numpy("y") == texts).all()
+    assert (client.infer("string", given(texts, "BYTES")).as_numpy("y") == texts).all()
 
 
 X = {"name": "x", "datatype": "FP32", "shape": [1, 1]}
@@ -141,7 +141,7 @@ def test_what_is_wrong_is_refused_with_a_code_and_a_line(fields, code, text, stu
     refused(code, text, lambda: stub.ModelInfer(service_pb2.ModelInferRequest(**{"model_name": "double", **fields})))
 
 
-def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
+def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(running):
     """And who gives up at any moment leaves nothing behind."""
 
     def held():
@@ -153,7 +153,7 @@ def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
         return made.SerializeToString()
 
     bare, most = str(Path(__file__).with_name("bare.py")), (1 << 20) - 100
-    with start_door(pool, 'max_body = "1MiB"\n', bare) as door, connected(door.grpc) as channel:
+    with start_door(running, 'max_body = "1MiB"\n', bare) as door, connected(door.grpc) as channel:
         path = "/inference.GRPCInferenceService/ModelInfer"
         call = channel.unary_unary(path)
         stream = silent(channel, "ModelStreamInfer", message("double"))
@@ -172,10 +172,10 @@ def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(pool):
             waiting.append(call.future(message("shut", number % 2 * most)))
             time.sleep(number % 7 / 5000)
             waiting.pop().cancel()
-        (pool.folder / "open").touch()
+        (running.folder / "open").touch()
         assert all(each.result(WAIT_S) for each in waiting)
         until(lambda: held() == 0, "nothing is held")
-        assert "ERROR" not in (pool.folder / f"door{door.address[-5:]}.log").read_text()
+        assert "ERROR" not in (running.folder / f"door{door.address[-5:]}.log").read_text()
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -224,25 +224,20 @@ def test_a_refused_call_leaves_nothing_to_the_garbage_collector():
     assert [each() for each in kept] == [None]
 
 
-def runs(pool):
-    with Client(pool.endpoint) as made:
-        return made.status()["queue"]["jobs"]
-
-
-def test_deadlines_timeouts_and_cancelled_calls_withdraw_their_jobs(pool, stub):
+def test_deadlines_timeouts_and_cancelled_calls_withdraw_their_jobs(running, jobs, stub):
     wanted = service_pb2.ModelInferRequest(model_name="gated", **RAW)
     blocking = stub.ModelInfer.future(wanted)
-    until(lambda: runs(pool) == 1, "a running job")
+    until(lambda: jobs() == 1, "a running job")
     refused(Code.DEADLINE_EXCEEDED, "", lambda: stub.ModelInfer(wanted, timeout=0.3))
     short = service_pb2.ModelInferRequest(model_name="gated", parameters={"timeout": {"int64_param": 300_000}}, **RAW)
     refused(Code.DEADLINE_EXCEEDED, "", lambda: stub.ModelInfer(short, timeout=60))
     cancelled = stub.ModelInfer.future(wanted)
-    until(lambda: runs(pool) == 2, "a waiting job")
+    until(lambda: jobs() == 2, "a waiting job")
     cancelled.cancel()
-    until(lambda: runs(pool) == 1, "its withdrawal")
-    (pool.folder / "gate").touch()
+    until(lambda: jobs() == 1, "its withdrawal")
+    (running.folder / "gate").touch()
     assert len(blocking.result(WAIT_S).raw_output_contents) == 1
-    assert len((pool.folder / "runs").read_text().splitlines()) == 1
+    assert len((running.folder / "runs").read_text().splitlines()) == 1
 
 
 def test_a_stream_answers_in_order_and_outlives_errors(client):
@@ -272,11 +267,11 @@ def test_the_asyncio_client_runs_many_and_a_stream_keeps_the_order_of_a_stateful
     asyncio.run(main())
 
 
-def test_tls_tokens_and_the_limit_of_a_message(pool, tmp_path):
+def test_tls_tokens_and_the_limit_of_a_message(running, tmp_path):
     section = f'{certificate(tmp_path)}tokens = "{tmp_path}/tokens"\n'
     token = new(tmp_path / "tokens", "me")
     credentials = grpc.ssl_channel_credentials((tmp_path / "cert.pem").read_bytes())
-    with start_door(pool, f'{section}max_body = "1MiB"\n') as door:
+    with start_door(running, f'{section}max_body = "1MiB"\n') as door:
         address, root = door.grpc.replace("127.0.0.1", "localhost"), str(tmp_path / "cert.pem")
         with grpc.secure_channel(address, credentials) as channel:
             grpc.channel_ready_future(channel).result(WAIT_S)

@@ -15,31 +15,15 @@ from pool import Client, errors
 from pool.door.tokens import new
 from pool.wire.datatypes import DATATYPES
 from pool.wire.tensors import DTYPES
-from support.doors import certificate, start_door
-from support.pools import RunningPool, pool_in, row, until
+from support.doors import RunningDoor, certificate, start_door
+from support.pools import RunningPool, row, until
 
 pytestmark = pytest.mark.door
 
-MODELS = {
-    "double": "stub:double?log={0}/runs",
-    "gated": "stub:double?gate={0}/gate",
-    "count": "stub:count",
-    "complex64": "stub:echo?dtype=complex64",
-    **{dtype: f"stub:echo?dtype={dtype}" for dtype in DATATYPES.values()},
-}
-
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
-    folder = tmp_path_factory.mktemp("pool")
-    models = "".join(f'[[model]]\nname = "{name}"\npath = "{path}"\n' for name, path in MODELS.items())
-    with pool_in(folder, f'[pool]\ndevices = ["cpu"]\n{models}'.format(folder)) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
-def client(running: RunningPool) -> Iterator[Client]:
-    with start_door(running) as door, Client(door.url) as made:
+def client(door: RunningDoor) -> Iterator[Client]:
+    with Client(door.url) as made:
         yield made
 
 
@@ -79,7 +63,7 @@ def test_a_thousand_jobs_in_order_and_the_first_error_in_its_place(client: Clien
 
 def test_what_cannot_be_sent_is_not_sent(client: Client, running: RunningPool) -> None:
     client.run("double", row(7.0))
-    runs = (running.folder / "runs").read_bytes()
+    runs = (running.folder / "doubled").read_bytes()
     wrong: list[tuple[str, Any, dict[str, Any], str]] = [
         ("double", row(), {"slot": 0}, "choose no slot"),
         ("double", {"x": np.zeros((2, 2), np.float32)}, {}, r"got float32 \[2, 2\]"),
@@ -90,7 +74,7 @@ def test_what_cannot_be_sent_is_not_sent(client: Client, running: RunningPool) -
     for model, inputs, options, text in wrong:
         with pytest.raises(errors.InvalidInput, match=text):
             client.submit(model, inputs, **options).result()
-    assert (running.folder / "runs").read_bytes() == runs
+    assert (running.folder / "doubled").read_bytes() == runs
 
 
 def test_errors_are_those_of_the_pool(client: Client) -> None:
