@@ -8,27 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from support.doors import start_door
-from support.machine import Disk
-from support.pools import pool_in, until
+from support.doors import RunningDoor, start_door
+from support.pools import until
 
 pytestmark = pytest.mark.door
 
-MODELS = """
-[pool]
-devices = ["cpu"]
-[[model]]
-name = "double"
-path = "stub:double"
-[[model]]
-name = "numbered"
-path = "stub:{folder}/numbered"
-versions = "all"
-labels = {{ stable = 3 }}
-[[model]]
-name = "broken"
-path = "stub:double?load=fail"
-"""
 RIGHT: dict[str, list[Any]] = {
     "bool": [True, False],
     "float32": [0.1, 1e-07, 9000000.0, 555557.5],
@@ -63,14 +47,8 @@ MALFORMED = """GET /v1/models/double:predict | PUT /v1/models/double:predict | P
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    folder = tmp_path_factory.mktemp("pool")
-    for number in (3, 12):
-        Disk(folder / "numbered").write(number, f"double?times={number}")
-    models = MODELS.format(folder=folder)
-    for dtype in [*RIGHT, "complex64"]:
-        models += f'[[model]]\nname = "{dtype}"\npath = "stub:echo?dtype={dtype}"\n'
-    with pool_in(folder, models) as pool, start_door(pool) as run, httpx.Client(base_url=run.url) as client:
+def door(door: RunningDoor) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=door.url) as client:
         yield client
 
 
@@ -141,7 +119,7 @@ def test_a_wrong_body_is_refused_and_the_next_request_is_answered(door):
 
 
 def test_versions_and_labels_choose(door):
-    for path, number in (("", 12), ("/versions/3", 3), ("/versions/0003", 3), ("/labels/stable", 3)):
+    for path, number in (("", 12), ("/versions/3", 3), ("/versions/0003", 3), ("/labels/old", 3)):
         assert predict(door, f"numbered{path}", {"instances": [1.0]}) == (200, {"predictions": [float(number)]})
     assert predict(door, "double/versions/1", {"instances": [1.0]}) == (200, {"predictions": [2.0]})
     for path in ("numbered/versions/4", "numbered/labels/canary", "double/versions/2", "nothing"):
@@ -155,22 +133,23 @@ def states(*numbers: int, state: str = "AVAILABLE") -> tuple[int, Any]:
 
 def test_a_model_tells_the_state_of_its_versions(door):
     assert get(door, "/numbered") == states(12, 3)
-    assert get(door, "/numbered/versions/3") == get(door, "/numbered/labels/stable") == states(3)
+    assert get(door, "/numbered/versions/3") == get(door, "/numbered/labels/old") == states(3)
     assert get(door, "/double") == get(door, "/double/versions/1") == states(1)
     assert get(door, "/numbered/versions/4") == (404, {"error": "Could not find version 4 of model numbered"})
     assert get(door, "/nothing") == (404, {"error": "Could not find any versions of model nothing"})
-    (broken,) = get(door, "/broken")[1]["model_version_status"]
-    assert (broken["version"], broken["state"]) == ("1", "END")
-    assert "told to fail" in broken["status"]["error_message"]
 
 
-def test_a_model_that_is_being_loaded_says_so(start_pool):
-    config = '[pool]\ndevices = ["cpu"]\n[[model]]\nname = "slow"\npath = "stub:double?load=hang"\n'
+def test_a_model_that_is_being_loaded_or_cannot_be_says_so(start_pool):
+    models = [f'{{name = "{each}", path = "stub:double?load={each}"}}' for each in ("fail", "hang")]
+    config = f'pool.devices = ["cpu"]\nmodel = [{", ".join(models)}]'
     with start_door(start_pool(config, wait=False)) as running, httpx.Client(base_url=running.url) as door:
-        until(lambda: get(door, "/slow") == states(1, state="LOADING"), "the pool")
-        answer = door.post("/v1/models/slow:predict", json={"instances": [1.0]})
+        until(lambda: get(door, "/hang") == states(1, state="LOADING"), "the pool")
+        answer = door.post("/v1/models/hang:predict", json={"instances": [1.0]})
         assert (answer.status_code, list(answer.json())) == (503, ["error"])
         assert answer.headers["retry-after"]
+        (failed,) = get(door, "/fail")[1]["model_version_status"]
+        assert (failed["version"], failed["state"]) == ("1", "END")
+        assert "told to fail" in failed["status"]["error_message"]
 
 
 def test_metadata_tells_the_signatures(door):
