@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
 from pool import Client
 from pool.wire.datatypes import DATATYPES
 from support.doors import RunningDoor, start_door
 from support.machine import Disk
-from support.pools import RunningPool, pool_in
+from support.pools import WAIT_S, RunningPool, pool_in
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
 @pytest.fixture(scope="module")
 def door(running: RunningPool) -> Iterator[RunningDoor]:
     with start_door(running) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def channel(door: RunningDoor) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(door.grpc) as made:
+        grpc.channel_ready_future(made).result(WAIT_S)
         yield made
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import weakref
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,8 +24,7 @@ from pool.door import rpc
 from pool.door.tokens import new
 from pool.errors import InvalidInput
 from pool.wire.datatypes import DATATYPES
-from support.doors import VALUES, certificate, free_address, refused, start_door
-from support.doors import connected as raw
+from support.doors import VALUES, certificate, connected, free_address, refused, start_door
 from support.pools import WAIT_S, until
 
 pytestmark = pytest.mark.door
@@ -36,28 +34,14 @@ LISTS = {"BOOL": "bool", "INT64": "int64", "UINT64": "uint64", "FP32": "fp32", "
 LISTS |= {f"{sign}INT{bits}": f"{sign.lower()}int" for sign in ("", "U") for bits in (8, 16, 32)}
 
 
-@contextmanager
-def connected(address):
-    with grpc.insecure_channel(address) as made:
-        grpc.channel_ready_future(made).result(WAIT_S)
-        made.address = address
-        yield made
-
-
-@pytest.fixture(scope="module")
-def channel(door):
-    with connected(door.grpc) as made:
-        yield made
-
-
 @pytest.fixture
 def stub(channel):
     return service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
 @pytest.fixture
-def client(channel):
-    with triton.InferenceServerClient(channel.address) as made:
+def client(door):
+    with triton.InferenceServerClient(door.grpc) as made:
         yield made
 
 
@@ -153,7 +137,8 @@ def test_silent_callers_and_the_bytes_of_all_messages_have_bounds(running):
         return made.SerializeToString()
 
     bare, most = str(Path(__file__).with_name("bare.py")), (1 << 20) - 100
-    with start_door(running, 'max_body = "1MiB"\n', bare) as door, connected(door.grpc) as channel:
+    with start_door(running, 'max_body = "1MiB"\n', bare) as door, grpc.insecure_channel(door.grpc) as channel:
+        grpc.channel_ready_future(channel).result(WAIT_S)
         path = "/inference.GRPCInferenceService/ModelInfer"
         call = channel.unary_unary(path)
         stream = silent(channel, "ModelStreamInfer", message("double"))
@@ -183,12 +168,12 @@ def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def test_who_reads_no_answers_keeps_the_places_of_one_connection(channel):
+def test_who_reads_no_answers_keeps_the_places_of_one_connection(door, channel):
     """It opens no window for them, and sends more calls than the door has at a time."""
     names = {":method": "POST", ":scheme": "http", ":path": "/grpc.health.v1.Health/Check", ":authority": "localhost"}
     texts = [text for pair in {**names, "content-type": "application/grpc", "te": "trailers"}.items() for text in pair]
     head = b"".join(b"\0" * (not at % 2) + bytes([len(text)]) + text.encode() for at, text in enumerate(texts))
-    with raw(channel.address) as peer:
+    with connected(door.grpc) as peer:
         peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"\0\4" + bytes(4)) + frame(4, 1, 0))
         for stream in range(1, 2 * rpc.MOST_CALLS + 200, 2):
             peer.sendall(frame(1, 4, stream, head) + frame(0, 1, stream, bytes(5)))
@@ -196,8 +181,7 @@ def test_who_reads_no_answers_keeps_the_places_of_one_connection(channel):
         said = b""
         while frame(6, 1, 0, b"all read") not in said:
             said += peer.recv(1 << 16) or pytest.fail("the door has hung up")
-        with connected(channel.address) as other:
-            assert other.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=WAIT_S) == b"\x08\x01"
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=WAIT_S) == b"\x08\x01"
 
 
 def test_a_refused_call_leaves_nothing_to_the_garbage_collector():
@@ -252,13 +236,13 @@ def test_a_stream_answers_in_order_and_outlives_errors(client):
     assert found[1].get_response().parameters["triton_final_response"].bool_param
 
 
-def test_the_asyncio_client_runs_many_and_a_stream_keeps_the_order_of_a_stateful_model(channel):
+def test_the_asyncio_client_runs_many_and_a_stream_keeps_the_order_of_a_stateful_model(door):
     async def requests():
         for _ in range(10):
             yield {"model_name": "count", "inputs": rows(0)}
 
     async def main():
-        async with triton_aio.InferenceServerClient(channel.address) as client:
+        async with triton_aio.InferenceServerClient(door.grpc) as client:
             found = await asyncio.gather(*(client.infer("double", rows(number)) for number in range(1000)))
             assert [each.as_numpy("y").item() for each in found] == [2 * number for number in range(1000)]
             counted = [result.as_numpy("y").item() async for result, _ in client.stream_infer(requests())]

@@ -24,7 +24,7 @@ from pool.door.serving_grpc import LISTS, NUMBERS, TYPES, array_of, predicted
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPES
 from support.doors import RunningDoor, refused, start_door
-from support.pools import WAIT_S, pool_in
+from support.pools import pool_in
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -216,13 +216,6 @@ def test_what_is_no_example_says_why():
 
 
 # --- gRPC -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def channel(door: RunningDoor) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(door.grpc) as made:
-        grpc.channel_ready_future(made).result(WAIT_S)
-        yield made
 
 
 @pytest.fixture
