@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pool.wire import Exit
 from tf.making import TENSORFLOW, backend_with, run, save_graph, v1
+from workers import probe
 from workers.backend import CannotLoad, Unfit
 from workers.tf.library import open_session, session_config, tf
 
@@ -29,11 +31,20 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
 
 
 def test_without_tensorflow_it_says_what_to_install(tmp_path):
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('not here')")
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('libcudart.so.12:\\nnot here')")
     show = "import sys; sys.path[:0] = sys.argv[1:]\n"
     show += "try: import workers.tf.model\nexcept BaseException as e: print(e.status, e)"
     told = subprocess.check_output([sys.executable, "-c", show, str(tmp_path)], text=True)
-    assert told.startswith(f"{Exit.BACKEND_MISSING:d} TensorFlow cannot be imported: ImportError: not here; ")
+    assert told.startswith(
+        f"{Exit.BACKEND_MISSING:d} TensorFlow cannot be imported: ImportError: libcudart.so.12: not here; "
+    )
+
+
+def test_a_device_that_computes_wrongly_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["probe", "0"])
+    monkeypatch.setattr(probe, "np", SimpleNamespace(ones=np.zeros))
+    with pytest.raises(ValueError, match=r"a product of ones is 0\.0 to 0\.0, but should be 512"):
+        probe.main()
 
 
 @pytest.mark.parametrize(("switch", "mark"), [("xla", "_XlaRun"), ("mixed_precision", "Cast")])
