@@ -1,6 +1,8 @@
-"""With default settings an answer is what the model alone would have given, whoever asks beside it."""
+"""An answer is what the model alone would have given, whoever asks beside it and however its worker ends."""
 
+import os
 import random
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,12 +10,13 @@ import numpy as np
 import pytest
 
 from pool import Client, errors
-from support.pools import pool_in
+from support.pools import pool_in, until
 from workers.tf.library import tf
 
 pytestmark = pytest.mark.tensorflow
 
-CONFIG = '[pool]\ndevices = ["cpu"]\nlanes = 1\n'
+CONFIG = 'pool = { devices = ["cpu", "cpu"], lanes = 1 }\nhealth.hung_after = "2s"\n'
+LONG = 3e7  # rounds: it never ends by itself
 random.seed(5)
 TABLE = np.random.default_rng(5).normal(size=(50, 4)).astype(np.float32)
 WEIGHTS = np.random.default_rng(6).normal(size=(3, 4)).astype(np.float32)
@@ -43,7 +46,18 @@ class Dense(tf.Module):
         return {"y": tf.nn.softmax(tf.nn.relu(x @ self.weights)), "mean": x - tf.reduce_mean(x, 0)}
 
 
-MODELS = {"mean": Mean, "dense": Dense}
+class Slow(tf.Module):
+    """After so many rounds as the largest value says."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, "x")])
+    def __call__(self, x: Any) -> Any:
+        y = x * 2
+        for _ in tf.range(tf.cast(tf.reduce_max(x), tf.int32)):
+            y = tf.identity(y)
+        return {"y": y}
+
+
+MODELS = {"mean": Mean, "dense": Dense, "slow": Slow}
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +115,14 @@ def test_an_output_that_mixes_rows_keeps_its_jobs_apart(client: Client) -> None:
     assert "Mean" in verdicts["mean"]
     with pytest.raises(errors.InvalidInput, match="float32"):
         client.run("dense", [["text"]])
+
+
+def test_a_worker_that_ends_within_a_run_and_one_that_hangs_there(client: Client) -> None:
+    long = client.submit("slow", [[LONG]])
+    (slot,) = until(lambda: [s for s in client.status()["slots"] if "of slow for" in s["doing"]], "it runs")
+    others = [client.submit("slow", [[float(i)]]) for i in range(20)]
+    assert [each.result(20)["y"].item() for each in others] == [2.0 * i for i in range(20)], "on the other worker"
+    os.kill(slot["pid"], signal.SIGSEGV)
+    with pytest.raises(errors.Quarantined):  # its second worker hangs
+        long.result(60)
+    assert client.run("slow", [[3.0]])["y"].item() == 6
