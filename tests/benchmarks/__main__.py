@@ -1,6 +1,6 @@
 """Measures the pool that this Python imports, and prints ratios. Start `python -m benchmarks` in the tests' folder.
 
-Without wrk, or mosec in the Python of --mosec, the rest is measured.
+It needs wrk (Debian: apt-get install wrk). Without mosec in the Python of --mosec, the rest is measured.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 import pool
 from benchmarks import models, ours
 from benchmarks.models import IMAGE, TINY
-from benchmarks.peer import Mosec, open_inference
+from benchmarks.peer import mosec, open_inference
 from support.doors import start_door
 from support.pools import RunningPool, pool_in
 
@@ -45,9 +45,8 @@ def compare(options: Any, what: str, unit: str, ways: dict[str, tuple[Way, str]]
     with ExitStack() as stack:
         if peer:
             try:
-                server = Mosec(options.mosec, options.folder, *peer)
-                stack.callback(server.end)
-                ways["mosec"] = (lambda: server.rate(options.seconds)), ""
+                rate = stack.enter_context(mosec(options.mosec, options.folder, *peer))
+                ways["mosec"] = partial(rate, options.seconds), ""
             except OSError as error:
                 print(f"  without mosec: {error}")
         turns = [{name: way() for name, (way, _) in ways.items()} for _ in range(options.rounds + 1)][1:]
@@ -96,7 +95,7 @@ def door(options: Any) -> None:
     """`Inference` in the door's own process, beside mosec, both under wrk."""
     with pool_of(options) as running, start_door(running) as listening:
         for model, connections, aim in ((TINY, 64, "≥ 0.7"), (IMAGE, 64, "≥ 1.5")):
-            arguments = (listening.url, model, connections, options.seconds, options.folder)
+            arguments = (listening.address, model, connections, options.seconds, options.folder)
             ways = {"door": (partial(open_inference, *arguments), aim)}
             compare(options, f"HTTP: {model}, {connections} connections", "/s", ways, model, connections)
 

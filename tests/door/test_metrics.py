@@ -1,6 +1,5 @@
 """What `/metrics` says, as Prometheus's own tools and a Prometheus read it; and the files that ask for it."""
 
-import asyncio
 import json
 import os
 import re
@@ -8,7 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,14 +18,11 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from pool import AsyncClient, Client
-from pool.config.sections import Door as Settings
+from pool import Client
 from pool.docs import pages
-from pool.door.app import App
-from pool.door.door import Door
 from pool.door.metrics import of_pool
-from pool.errors import ModelFailed, ModelNotFound
-from support.doors import RunningDoor, free_address, listens, start_door
+from pool.errors import ModelFailed
+from support.doors import RunningDoor, free_address, infer, listens, start_door
 from support.pools import RunningPool, StartPool, row, until
 
 pytestmark = pytest.mark.door
@@ -98,24 +94,15 @@ def test_jobs_are_counted_by_how_they_end(start_pool: StartPool) -> None:
         assert samples(scraped(door)) == {("pool_up", frozenset()): 0.0}
 
 
-def test_the_door_counts_its_own_jobs_and_names_no_model_that_callers_invent(running: RunningPool) -> None:
-    async def jobs() -> str:
-        async with AsyncClient(running.endpoint) as client:
-            door = Door(client, Settings())
-            transport = httpx.ASGITransport(App(door))
-            for model in ("nothing", "double", "no\nthing"):
-                with suppress(ModelNotFound):
-                    await door.run("oip", model, row())
-            with suppress(ModelFailed):
-                await door.run("tfs", "double", row(-1.0))
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-                return (await http.get("/metrics")).text
-
-    text = asyncio.run(jobs())
+def test_the_door_counts_its_own_jobs_and_names_no_model_that_callers_invent(door: RunningDoor) -> None:
+    for model in ("nothing", "double", "no%0Athing"):
+        infer(door.address, model=model)
+    httpx.post(f"{door.url}/v1/models/double:predict", json={"instances": [-1.0]})
+    text = scraped(door)
     assert {dict(labels)["model"] for name, labels in samples(text) if "door" in name} == {"", "double"}
-    assert value(text, "pool_door_requests_total", protocol="oip", model="", outcome="ModelNotFound") == 2.0
-    assert value(text, "pool_door_requests_total", protocol="tfs", model="double", outcome="ModelFailed") == 1.0
-    assert value(text, "pool_door_request_duration_seconds_count", protocol="oip", model="double") == 1.0
+    assert value(text, "pool_door_requests_total", protocol="inference", model="", outcome="ModelNotFound") == 2.0
+    assert value(text, "pool_door_requests_total", protocol="serving", model="double", outcome="ModelFailed") == 1.0
+    assert value(text, "pool_door_request_duration_seconds_count", protocol="inference", model="double") == 1.0
 
 
 def test_a_slot_whose_worker_is_replaced_and_a_gpu_of_two_slots_are_told_once() -> None:
