@@ -54,32 +54,30 @@ class Result(dict[str, Any]):
     device, slot = "cpu:0", 0
 
 
-class Shell:
-    """Runs a command line. `out` and `err` are what the last one printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], patch: Callable[..., None]) -> None:
-        self._capsys, self._patch = capsys, patch
-        self.out = self.err = ""
-
-    def __call__(self, *argv: str, status: int = 0, stdin: bytes = b"") -> str:
-        """What the command prints; of a failure, what it says."""
-        self._patch(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as exited:
-            main(list(argv))
-        self.out, self.err = self._capsys.readouterr()
-        assert (exited.value.code or 0) == status, self.err
-        return self.err if status else self.out
+Shell = Callable[..., str]
 
 
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    """In an empty folder, 80 columns wide, on a machine whose GPUs are out of sight."""
+    """Runs a command line in an empty folder, 80 columns wide, on a machine whose GPUs are out of sight.
+
+    Gives what the command prints; of a failure, which prints nothing, what it says.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("POOL_ENDPOINT", f"ipc://{tmp_path}/pool.sock")
-    return Shell(capsys, monkeypatch.setattr)
+
+    def run(*argv: str, status: int = 0, stdin: bytes = b"") -> str:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as exited:
+            main(list(argv))
+        out, err = capsys.readouterr()
+        assert (exited.value.code or 0, out if status else "") == (status, ""), err
+        return err if status else out
+
+    return run
 
 
 @pytest.fixture
@@ -101,15 +99,13 @@ def lines(text: str) -> list[list[str]]:
 
 
 def test_help_of_every_command_fits_a_screen(shell: Shell) -> None:
-    shell("--help")
-    names = [line[0] for line in lines(shell.out.partition("Commands:")[2]) if line]
+    names = [line[0] for line in lines(shell("--help").partition("Commands:")[2]) if line]
     assert " ".join(names) == (
         "bench check doctor door drain health help init load logs models placement reload restart start status stop "
         "submit systemd token undrain unload wait"
     )
     for name in names:
-        shell(name, "--help")
-        assert max(map(len, shell.out.splitlines())) <= 80
+        assert max(map(len, shell(name, "--help").splitlines())) <= 80
 
 
 def test_the_command_imports_nothing_heavy() -> None:
@@ -129,7 +125,6 @@ def test_the_command_imports_nothing_heavy() -> None:
 def test_a_failure_is_a_line(shell: Shell, client: Any, error: BaseException, status: int, told: str) -> None:
     client.__enter__.side_effect = error
     assert shell("health", status=status) == told
-    assert shell.out == ""
 
 
 def test_a_reader_that_leaves_is_no_failure_to_tell() -> None:
@@ -139,13 +134,13 @@ def test_a_reader_that_leaves_is_no_failure_to_tell() -> None:
 
 @pytest.mark.usefixtures("client")
 def test_status_on_80_columns(shell: Shell) -> None:
-    shell("status")
-    assert max(map(len, shell.out.splitlines())) <= 80
-    assert "\x1b" not in shell.out
-    assert "pool DEGRADED, up 5 min, pid 4321, release 0.2.0" in shell.out
-    assert "jobs: 16 of 10,000, 3.1 MB of 2.1 GB; clients: 1" in shell.out
-    assert ["digits", "READY", "12", "4", "1,234,567", "2", "5,123", "0.8", "ms", "1.5", "s"] in lines(shell.out)
-    told = " ".join(shell.out.split())
+    shown = shell("status")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "\x1b" not in shown
+    assert "pool DEGRADED, up 5 min, pid 4321, release 0.2.0" in shown
+    assert "jobs: 16 of 10,000, 3.1 MB of 2.1 GB; clients: 1" in shown
+    assert ["digits", "READY", "12", "4", "1,234,567", "2", "5,123", "0.8", "ms", "1.5", "s"] in lines(shown)
+    told = " ".join(shown.split())
     assert "Slot 1 is FATAL: 6 deaths, the last one by SIGKILL" in told
     assert "Slot 1 cannot load broken: no such file \\x1b[31m" in told
     assert "Jobs of digits failed: 2 ModelFailed; 1 in the last minute" in told
@@ -154,17 +149,18 @@ def test_status_on_80_columns(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("client")
 def test_models(shell: Shell) -> None:
-    assert ["serving_default", "in", "pixels", "float32", "[?,", "64]"] in lines(shell("models"))
-    assert ["text", "out", "classes", "string", "of", "any", "shape"] in lines(shell.out)
-    assert "odd cannot be served: no inputs" in shell.out
+    shown = shell("models")
+    assert ["serving_default", "in", "pixels", "float32", "[?,", "64]"] in lines(shown)
+    assert ["text", "out", "classes", "string", "of", "any", "shape"] in lines(shown)
+    assert "odd cannot be served: no inputs" in shown
     assert json.loads(shell("models", "--json")) == [MODEL]
 
 
 def test_submit_makes_a_row_a_batch_of_one(shell: Shell, client: Any) -> None:
-    shell("submit", "digits", "--input", "pixels=[1, 2]", "--timeout", "5", "--output", "label")
+    shown = shell("submit", "digits", "--input", "pixels=[1, 2]", "--timeout", "5", "--output", "label")
+    assert shown == "label int64 [1]: [7]\n"
     options = {"signature": None, "outputs": ("label",), "timeout": 5.0}
     client.run.assert_called_once_with("digits", {"pixels": [[1, 2]]}, **options)
-    assert shell.out == "label int64 [1]: [7]\n"
 
 
 @pytest.mark.parametrize(
@@ -218,17 +214,17 @@ def test_outputs_of_all_kinds_as_json(shell: Shell, client: Any) -> None:
 
 def test_a_long_output_is_shortened(shell: Shell, client: Any) -> None:
     client.run.return_value = Result(rows=np.zeros((100, 100), np.float32), text=np.array([b"\x1b[31m"], object))
-    shell("submit", "digits", "--input", "[1]")
-    assert shell.out.startswith("rows float32 [100, 100]:\n  [[0., 0.")
-    assert shell.out.endswith("text string [1]: ['\\x1b[31m']\n")
-    assert len(shell.out.splitlines()) < 15
+    shown = shell("submit", "digits", "--input", "[1]")
+    assert shown.startswith("rows float32 [100, 100]:\n  [[0., 0.")
+    assert shown.endswith("text string [1]: ['\\x1b[31m']\n")
+    assert len(shown.splitlines()) < 15
 
 
 def test_check_says_what_would_run_where(shell: Shell, tmp_path: Path) -> None:
     assert shell("check", "--explain", "model.max_batch").startswith("model.max_batch = 32\n")
-    shell("check")
-    assert "configuration: none" in shell.out
-    assert ["1", "cpu:1", "CPU", "–", "–", "digits"] in lines(shell.out)
+    shown = shell("check")
+    assert "configuration: none" in shown
+    assert ["1", "cpu:1", "CPU", "–", "–", "digits"] in lines(shown)
     (tmp_path / "config.toml").write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "x"\npath = "config.toml"\n')
     record = json.loads(shell("check", "--json"))
     assert record["config"] == str(tmp_path / "config.toml")
