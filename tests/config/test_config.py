@@ -133,7 +133,6 @@ def test_values_are_plain_and_words_are_none(tmp_path: Path) -> None:
     [
         ('pool.devices = ["GPU-1,GPU-2"]', "a list of devices"),
         ('pool.drain_timeout = "0s"', "such as"),
-        ('pool.group = ""', "a text of 1 to 255 bytes"),
         ('pool.state = "a\\u0000"', "should match pattern"),
         ('model = [{name = "a", path = "/", weight = nan}]', "a finite number"),
         ('model = [{name = "a", path = "/", replicas = 0}]', '"auto", "all" or a number from 1 to 1024'),

@@ -23,9 +23,8 @@ Told = Callable[..., None]
 
 def test_each_worker_sees_its_own_gpu_and_has_the_options_of_its_device(told: Told, start_pool: StartPool) -> None:
     told(*({"uuid": f"GPU-{number}"} for number in range(8)))
-    with Client(
-        start_pool(f"{MODEL}device = [{{device = 5, tensorflow.log_device_placement = true}}]").endpoint
-    ) as client:
+    pool = start_pool(f"{MODEL}device = [{{device = 5, tensorflow.log_device_placement = true}}]")
+    with Client(pool.endpoint) as client:
         for number, slot in enumerate(client.status()["slots"]):
             environ = Path(f"/proc/{slot['pid']}/environ").read_bytes().split(b"\0")
             assert f"CUDA_VISIBLE_DEVICES=GPU-{number}".encode() in environ
