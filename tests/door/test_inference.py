@@ -190,11 +190,7 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
     "a negative size": (head(binary(-4, datatype="BYTES", shape=[0])), b"", "got -4 bytes"),
     "a bool of 2": (head(binary(1, datatype="BOOL")), b"\2", "a byte of 0 or 1"),
     "a string of 4 GB": (head(binary(datatype="BYTES")), b"\xff" * 4, "1 elements of 4294967299 bytes"),
-    "too little data": (
-        head(dict(X, data=[1.0], shape=[2, 1])),
-        b"",
-        "cannot reshape array of size 1 into shape (2,1)",
-    ),
+    "too little data": (head(dict(X, data=[1.0], shape=[2, 1])), b"", "cannot reshape array of size 1 into"),
     "ragged data": (head(dict(X, data=[[1, 2], [3]])), b"", "got other elements, or lists of several lengths"),
     "texts for numbers": (head(dict(X, data=["1" * 99, "2"])), b"", "expected float32 [1, 1], got other elements"),
     "a fraction for an integer": (head(dict(X, data=[1.5], datatype="INT32")), b"", "expected int32 [1, 1], got f"),

@@ -23,8 +23,8 @@ from pool.door.serving import example, joined
 from pool.door.serving_grpc import LISTS, NUMBERS, TYPES, array_of, predicted
 from pool.errors import InvalidInput
 from pool.wire.tensors import DTYPES
-from support.doors import RunningDoor, refused, start_door
-from support.pools import pool_in
+from support.doors import RunningDoor, refused
+from support.pools import RunningPool, pool_in
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -96,7 +96,7 @@ def native(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDoor]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     folder = tmp_path_factory.mktemp("models")
     half_plus(folder / "half_plus_two" / "00000123", 2.0)
     half_plus(folder / "saved_model_half_plus_three" / "00000123", 3.0)
@@ -104,11 +104,8 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDoor]:
     models = "".join(f'[[model]]\nname = "{each.name}"\npath = "{each}"\n' for each in folder.iterdir())
     two = f'path = "{folder}/half_plus_two"\n'
     models = models.replace(two, f'{two}versions = "all"\nlabels = {{ stable = 123 }}\n')
-    with (
-        pool_in(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n' + models) as pool,
-        start_door(pool) as running,
-    ):
-        yield running
+    with pool_in(tmp_path_factory.mktemp("pool"), '[pool]\ndevices = ["cpu"]\n' + models) as made:
+        yield made
 
 
 def curl(door: RunningDoor, path: str, *options: str) -> tuple[int, Any]:
