@@ -1,16 +1,20 @@
-"""What TensorFlow raises becomes an error of the right kind, in one line for a person, or ends the process."""
+"""What TensorFlow raises or lacks becomes an error of the right kind, in one line for a person, or ends the process."""
 
 import errno
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pool.wire import Exit
-from tf.making import run, save_graph, v1
+from tf.making import TENSORFLOW, backend_with, run, save_graph, v1
+from workers import probe
 from workers.backend import CannotLoad, LoadFailed, RunFailed, Unfit
 from workers.tf import model as model_module
 from workers.tf.errors import of_a_run
-from workers.tf.library import tf
+from workers.tf.library import open_session, session_config, tf
 
 INTERNAL, UNKNOWN, INVALID = tf.errors.InternalError, tf.errors.UnknownError, tf.errors.InvalidArgumentError
 ILLEGAL = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
@@ -89,4 +93,42 @@ def test_a_failed_load_says_whether_a_later_one_may_succeed(load, failing, monke
     with pytest.raises(kind) as caught:
         load(failing)
     assert str(caught.value).startswith(f"model m: {failing} {text}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gpu_worker_without_a_gpu_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
+    for counts, advice in (({}, "pip install 'tf-worker-pool[gpu]'"), ({"GPU": 0}, "leave GPU out of device_count")):
+        config = session_config({**TENSORFLOW, "device_count": counts}, 1, xla=False, mixed_precision=False)
+        with pytest.raises(Unfit) as caught:
+            open_session(config, gpus=1)
+        assert caught.value.status is Exit.WRONG_DEVICES
+        told = "sees 0 GPUs, but this worker should have 1; CUDA_VISIBLE_DEVICES is 'GPU-promised'; "
+        assert told in str(caught.value)
+        assert advice in str(caught.value)
+
+
+def test_without_tensorflow_it_says_what_to_install(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('libcudart.so.12:\\nnot here')")
+    show = "import sys; sys.path[:0] = sys.argv[1:]\n"
+    show += "try: import workers.tf.model\nexcept BaseException as e: print(e.status, e)"
+    told = subprocess.check_output([sys.executable, "-c", show, str(tmp_path)], text=True)
+    assert told.startswith(
+        f"{Exit.BACKEND_MISSING:d} TensorFlow cannot be imported: ImportError: libcudart.so.12: not here; "
+    )
+
+
+def test_a_device_that_computes_wrongly_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["probe", "0"])
+    monkeypatch.setattr(probe, "np", SimpleNamespace(ones=np.zeros))
+    with pytest.raises(ValueError, match=r"a product of ones is 0\.0 to 0\.0, but should be 512"):
+        probe.main()
+
+
+def test_what_is_no_library_of_ops(tmp_path):
+    path = tmp_path / "text.so"
+    path.write_text("none")
+    with pytest.raises(CannotLoad) as caught:
+        backend_with(op_libraries=[str(path)])
+    assert str(caught.value).startswith(f"op_libraries of [tensorflow]: {path} cannot be loaded into TensorFlow 2.")
     assert "\n" not in str(caught.value)

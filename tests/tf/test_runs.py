@@ -2,6 +2,7 @@
 
 import platform
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from workers.tf.graph import Reachable, writes_state
 from workers.tf.library import tf
 
 WIDTH = 64
+# As `IsBF16SupportedByOneDNNOnThisCPU` asks. Elsewhere TensorFlow leaves a graph in float32.
+HAS_BFLOAT16 = bool({"avx512f", "avx_ne_convert"} & set(Path("/proc/cpuinfo").read_text().split()))
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +164,28 @@ def test_the_warm_up_tells_what_fails_and_lets_the_rest_be(load, tmp_path):
     model.warm_up()
     text = "InvalidArgumentError: indices[0] = -5 is not in [0, 2) [at op picky]"
     assert model.notes == [f"signature 'bad' failed its warm-up on zeros: {text}"]
+
+
+@pytest.mark.parametrize(("switch", "mark"), [("xla", "_XlaRun"), ("mixed_precision", "Cast")])
+def test_a_switch_changes_the_graph_that_runs(load, tmp_path, switch, mark):
+    def build():
+        x = v1.placeholder(tf.float32, [None, 64])
+        w = v1.get_variable("w", [64, 64], initializer=v1.glorot_uniform_initializer(seed=1))
+        return {"serving_default": ({"x": x}, {"y": tf.nn.relu(tf.nn.relu(x @ w) @ w) + 1.0})}
+
+    def ops(model):
+        options, metadata = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
+        bound = model._bound["serving_default"]
+        for _ in range(4):  # XLA compiles what it meets again
+            model._session.run(bound.fetches, {bound.feeds["x"]: x}, options, metadata)
+        return {node.op for graph in metadata.partition_graphs for node in graph.node}
+
+    x = np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32)
+    folder = save_graph(tmp_path / "m", build)
+    plain, switched = load(folder), load(folder, **{switch: True})
+    np.testing.assert_allclose(run(switched, {"x": x})["y"], run(plain, {"x": x})["y"], atol=0.1)
+    assert mark not in ops(plain)
+    assert mark in ops(switched) or (switch == "mixed_precision" and not HAS_BFLOAT16)
 
 
 def test_control_inputs_count_and_what_only_leads_to_a_feed_does_not():
