@@ -37,11 +37,14 @@ while True:
     futures = [client.submit("wide", {"x": wide}), *futures[:500]]
     print(flush=True)
 """
-TENSORS = [[7], [["x", "float33", [1]]], [["x", "float32", [-1]]], [["x", "float32", [1 << 46] * 32]], [["x" * 2000]]]
-TENSORS += [[["x", "float32", [True]]], [["x", "float32", [1, 1]]] * 2, [["x", "float32", 1]]]
-FIELDS = [("double", "", None, tensors, -1) for tensors in (7, *TENSORS)]
-FIELDS += [(1 << 60, "", None, [], -1), ("double", None, [[]], [], 0), ("double", "", ["y", "y"], [], -1)]
-FIELDS += [("double", "", None, [], 1 << 60), ("double", "", None, []), "a text", {}]
+TENSORS = [[7], [["x", "float33", [1]]], [["x", "float32", [-1]]], [["x", "float32", [1 << 46] * 32]]]
+TENSORS += [[["x", "float32", [True]]], [["x", "float32", [1] * 33]], [["x", "float32", 1]], [["x", "float32"]]]
+TENSORS += [[["x", "float32", [1, 1]]] * 2, [["b", "float32", [1]], ["a", "float32", [1]]]]
+TENSORS += [[["x" * 2000, "float32", [1]]], [[f"{number:05}", "float32", [1]] for number in range(1025)]]
+FIELDS = [("nobody", "", None, tensors, -1) for tensors in (7, *TENSORS)]
+FIELDS += [("nobody", "", None, [], slot) for slot in (1 << 60, -2, None, "0")]
+FIELDS += [(1 << 60, "", None, [], -1), ("nobody", None, [[]], [], -1), ("nobody", "", ["y", "y"], [], -1)]
+FIELDS += [("nobody", None, None, [], -1), ("nobody", "", None, []), "a text", {}]
 JUNK = [b"", b"\xc1", b"\x91" * 60_000, b"\x95" + b"\xc0" * 5, b"\xdd\xff\xff\xff\xff", b"\xff" * 70]
 SPECS = [*JUNK, *map(msgpack.packb, FIELDS)]
 
@@ -76,7 +79,7 @@ def junk(siege: Siege) -> None:
     bad += [HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, seconds, 0.0) for seconds in (float("nan"), -1.0, 1e30)]
     bad += [HEAD.pack(Kind.JOB, 0, 0, 0, *sizes, 1, 1.0, 0.0) for sizes in ((1 << 31, 0), (0, 1 << 31))]
     bad += [HEAD.pack(kind, 0, 0, 0, 0, 1, 1, 1.0, 0.0) + b"\xc1" for kind in (Kind.ASK, Kind.DONE, Kind.ANSWER)]
-    frame = siege.chance.choice(bad)
+    frame = siege.chance.choice([*bad, with_spec(1, bytes((64 << 10) + 1))])
     with client(siege) as raw:
         raw.send(*[frame] * (1 if frame else 2))
         assert is_cut_off(raw)
@@ -100,6 +103,7 @@ def mutations(siege: Siege) -> None:
 
 @attack
 def specs(siege: Siege) -> None:
+    """Which cannot be: one that could would only name no model."""
     with client(siege) as raw:
         for number, spec in enumerate(SPECS):
             raw.send(with_spec(number, spec))

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pool.wire import specs
 from pool.wire.bodies import HEAD, Kind, bodies, failure, failure_of, letters, pack, plain
 from pool.wire.signatures import Signature, TensorInfo, signature_name
 from pool.wire.specs import BadMessage, Tensor, job_spec, parse_answer, parse_job, unpack
@@ -40,41 +39,6 @@ def test_no_bytes_raise_anything_but_bad_message(data: bytes) -> None:
     for read in (lambda data: [*bodies(data)], parse_job, parse_answer, failure_of, unpack):
         with suppress(BadMessage):
             read(data)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        ("m", "", None, [["x", "float32", [1]], ["x", "float32", [1]]]),
-        ("m", "", None, [["b", "float32", [1]], ["a", "float32", [1]]]),
-        ("m", "", None, [["x", "object", [1]]]),
-        ("m", "", None, [["x", "float32", [-1]]]),
-        ("m", "", None, [["x", "float32", [1] * 33]]),
-        ("m", "", None, [["x", "float32", [1 << 45, 1 << 45]]]),
-        ("m", "", None, [["x" * 2000, "float32", [1]]]),
-        ("m", "", ["y", "y"], []),
-        ("m", None, None, []),
-    ],
-)
-def test_a_spec_that_cannot_be_is_refused(spec: tuple[object, ...]) -> None:
-    parse_job(pack(("m", "", None, [["x", "float32", [1]]], -1)))
-    for slot in (-1, 3):
-        with pytest.raises(BadMessage, match=r"tensor|dtype|shape|output"):
-            parse_job(pack((*spec, slot)))
-
-
-@pytest.mark.parametrize("slot", [None, "0", True, 1.0, -2, 1 << 62])
-def test_a_slot_that_cannot_be_is_refused(slot: object) -> None:
-    with pytest.raises(BadMessage, match="no slot"):
-        parse_job(pack(("m", "", None, [], slot)))
-
-
-def test_a_spec_is_bounded() -> None:
-    tensors = [[f"{index:05}", "float32", [1]] for index in range(specs.MOST_TENSORS + 1)]
-    with pytest.raises(BadMessage, match="no list"):
-        parse_job(pack(("m", "", None, tensors, -1)))
-    with pytest.raises(BadMessage, match="are the most"):
-        parse_job(pack(("m", "x" * specs.MOST_SPEC_BYTES, None, [], -1)))
 
 
 def array_of(name: str, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
