@@ -183,7 +183,8 @@ def descriptors(siege: Siege) -> None:
             case 0:
                 socket.send_fds(raw.link.socket, [pack({"arena": 1})], [lent] * siege.chance.randrange(2, 250))
             case 1:
-                socket.send_fds(raw.link.socket, [b"\xc1"], [lent])
+                junk = [b"\xc1", b"\x93\x01\x02\x03", b"x" * (70 << 10)]
+                socket.send_fds(raw.link.socket, [siege.chance.choice(junk)], [lent])
             case 2:
                 raw.link.send({"drop": 1}, lent)
             case 3:
