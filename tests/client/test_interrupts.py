@@ -58,9 +58,21 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def forked(check: Callable[[], None]) -> int:
+    """The pid of a child, whose status is 0 if it checks this and nothing raises."""
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            check()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
 @pytest.fixture
-def others(running: RunningPool, client: Client) -> Iterator[Callable[[], None]]:
-    """Threads of the same client with jobs of their own, none of which may fail."""
+def others(running: RunningPool, client: Client) -> Iterator[list[BaseException]]:
+    """Errors of threads of the same client with jobs of their own, none of which may fail."""
     stop, failed = threading.Event(), list[BaseException]()
 
     def work(call: Callable[[float], Any]) -> None:
@@ -79,10 +91,7 @@ def others(running: RunningPool, client: Client) -> Iterator[Callable[[], None]]
     for thread in threads:
         thread.start()
 
-    def check() -> None:
-        assert not failed
-
-    yield check
+    yield failed
     stop.set()
     for thread in threads:
         thread.join()
@@ -99,7 +108,7 @@ CALLS: dict[str, Callable[[Client, float], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_at_each_line(client: Client, others: Callable[[], None], name: str) -> None:
+def test_ctrl_c_at_each_line(client: Client, others: list[BaseException], name: str) -> None:
     call = CALLS[name]
     for _ in range(ROUNDS):
         call(client, 1)
@@ -111,7 +120,7 @@ def test_ctrl_c_at_each_line(client: Client, others: Callable[[], None], name: s
                 is_there = True
             result = call(client, line + 0.5)
             assert (result[2] if name == "map" else result)["y"][0, 0] == 2 * line + 1
-            others()
+            assert not others
             if not is_there:
                 break
             line += 1
@@ -148,30 +157,23 @@ def test_ctrl_c_in_the_first_calls_of_a_client(running: RunningPool) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "submit"])
-def test_fork_at_each_line(client: Client, others: Callable[[], None], name: str) -> None:
+def test_fork_at_each_line(client: Client, others: list[BaseException], name: str) -> None:
     call = CALLS[name]
     call(client, 1)
     kept = call(client, 4)
+    children: list[int] = []
+
+    def check() -> None:
+        assert client.run("plain", row(7))["y"].item() == client.submit("plain", row(7)).result(10)["y"].item() == 14
+        assert kept["y"].item() == 8
+
     line = 1
     while True:
-        children: list[int] = []
-
-        def fork(children: list[int] = children) -> None:
-            if (child := os.fork()) == 0:
-                status = 1
-                try:
-                    fresh = (
-                        client.run("plain", row(7))["y"].item() == client.submit("plain", row(7)).result(10)["y"].item()
-                    )
-                    status = 0 if fresh and kept["y"].item() == 8 else 2
-                finally:
-                    os._exit(status)
-            children.append(child)
-
-        is_there = at_line(line, lambda value=line: call(client, value), fork)  # type: ignore[misc]
-        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * len(children)
+        is_there = at_line(line, lambda value=line: call(client, value), lambda: children.append(forked(check)))  # type: ignore[misc]
+        while children:
+            assert os.waitpid(children.pop(), 0)[1] == 0
         assert call(client, line)["y"].item() == 2 * line
-        others()
+        assert not others
         if not is_there:
             break
         line += 5
@@ -183,25 +185,18 @@ def test_a_fork_leaves_results_and_fails_the_parent_s_futures(client: Client) ->
     kept = [client.submit("plain", row(2, LARGE)).result(10), client.run("plain", row(3, LARGE))]
     read, write = os.pipe()
     pending = client.submit("text", ["a" * 100_000])
-    if (child := os.fork()) == 0:
-        status = 1
-        try:
-            os.read(read, 1)  # until the parent has run more
-            is_kept = all((each["y"] == value).all() for each, value in zip(kept, (4, 6), strict=True))
-            try:
-                pending.result(10)
-            except errors.PoolUnreachable as error:
-                status = 0 if is_kept and "fork" in str(error) else 2
-            except BaseException:
-                status = 3
-            else:
-                status = 0 if is_kept else 4  # it had ended before
-        finally:
-            os._exit(status)
+
+    def check() -> None:
+        os.read(read, 1)  # until the parent has run more
+        assert all((each["y"] == value).all() for each, value in zip(kept, (4, 6), strict=True))
+        error = pending.exception(10)  # None: it had ended before
+        assert error is None or (type(error) is errors.PoolUnreachable and "fork" in str(error))
+
+    child = forked(check)
     del kept[:]
     for value in range(10, 20):
         assert (client.submit("plain", row(value, LARGE)).result(10)["y"] == 2 * value).all()
         assert (client.run("plain", row(value, LARGE))["y"] == 2 * value).all()
     os.write(write, b"1")
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert os.waitpid(child, 0)[1] == 0
     assert pending.result(10)["y"].item() == b"a" * 100_000
