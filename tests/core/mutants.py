@@ -6,7 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from core.scenes import SCENES
-from core.walk import sharing, walk
+from core.walk import walk
 from support.mutants import Mutant, modules
 
 FILES = ("jobs", "dispatcher", "scheduler")
@@ -23,8 +23,6 @@ def programs(mutant: Mutant) -> Iterator[partial[object]]:
         yield partial(scene, patched)
     for seed in range(60):
         yield partial(walk, patched, seed)
-        if seed < 3:
-            yield partial(sharing, patched, seed)
 
 
 MUTANTS = (
@@ -40,13 +38,9 @@ MUTANTS = (
     Mutant("the smallest head goes first", "jobs", "heappush(self.heads, line.waiting[0])", "heappush(self.heads, (0, 0, *line.waiting[0][2:]))"),
     Mutant("a line's next head competes anew", "jobs", "if head is not first:", "if head is None:"),
     Mutant("a client's jobs keep their order", "jobs", "job.rank, job.order, job)", "-job.rank, job.order, job)"),
-    Mutant("a late client starts at the clock", "scheduler", "job.rank = clocks[-job.priority]", "pass"),
     Mutant("stateful jobs run as they arrive", "scheduler", "job.priority = 0  #", "pass  #"),
     Mutant("what one group leaves over goes to the next", "dispatcher", "self._wanted[model] = None", "pass"),
     Mutant("a suspect finds a worker in any group", "dispatcher", "model.policy.is_stateful or model.had_suspects", "model.policy.is_stateful"),
-    Mutant("models share by weight", "dispatcher", "- batch.charged_s) / model.policy.weight", "- batch.charged_s)"),
-    Mutant("what a batch took is charged", "dispatcher", "(now - batch.began - batch.charged_s)", "0.0"),
-    Mutant("a late model starts at the slot's clock", "dispatcher", "used[model] = group.clock", "pass"),
     # --- what runs together ---
     Mutant("no more rows than max_batch", "jobs", "room = self.policy.max_batch if", "room = 1 + self.policy.max_batch if"),
     Mutant("a job without rows is not joined", "jobs", "elif size > room or not size:", "elif size > room:"),

@@ -9,7 +9,7 @@ import pytest
 
 from core.mutants import MUTANTS, core, programs
 from core.scenes import SCENES
-from core.walk import sharing, walk
+from core.walk import walk
 from support.mutants import Mutant, killer
 
 WALKS = int(os.environ.get("WALKS", "40"))
@@ -41,8 +41,6 @@ def test_walks_keep_every_promise() -> None:
     plain, seen = core(), Counter[str]()
     for seed in range(begin, begin + WALKS):
         seen += walk(plain, seed)
-    for seed in range(begin, begin + 3):
-        sharing(plain, seed)
     few = {name: count for name, count in SEEN.items() if seen[name] < count * WALKS / 60 / 2}
     assert not few, f"the premise: all of it was met; {seen}"
 

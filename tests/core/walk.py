@@ -22,55 +22,6 @@ def walk(core: Any, seed: int, steps: int = 250) -> Counter[str]:
     return program.ledger.counts
 
 
-def sharing(core: Any, seed: int) -> None:
-    """Clients and models with more work than a worker can do: each gets its share, whoever comes late too."""
-    draw = Random(seed)
-    scheduler = core.Scheduler(core.Policy(max_jobs=10**6), None, None)
-    weights = {"light": 1.0, "heavy": 4.0, "late": 1.0}
-    for name, weight in weights.items():
-        scheduler.add_model(name, core.ModelPolicy(weight=weight, max_batch=4))
-    worker = scheduler.worker_comes(0, list(weights))
-    scheduler.lane_comes(worker, b"0")
-    scheduler.lane_comes(worker, b"1")
-    accounts = [core.Account() for _ in range(3)]
-    calls = {
-        (name, key, rows): scheduler.call(name, key, rows, True) for name in weights for key in "ab" for rows in (1, 3)
-    }
-    waiting: Counter[tuple[str, int]] = Counter()
-    running: list[tuple[float, int, Any]] = []
-    now, numbers = 0.0, 0
-    for half in range(2):
-        seconds: Counter[str] = Counter()
-        rows: Counter[tuple[str, int]] = Counter()
-        names = list(weights)[: 2 + half]
-        for _ in range(400):
-            for name, index in [(name, index) for name in names for index in range(2 + half)]:
-                while waiting[name, index] < 9:
-                    waiting[name, index] += 1
-                    numbers += 1
-                    call = calls[name, draw.choice("ab"), 3 if index == 1 else 1]
-                    scheduler.submit(core.Job(accounts[index], b"", numbers, call, b"", 0, now, now + 1e5))
-            for batch in scheduler.dispatch(now):
-                cost_s = draw.uniform(0.01, 0.02)
-                if batch.model.name == "heavy" and draw.random() < 0.2:
-                    cost_s = 0.2
-                running.append((now + cost_s, batch.number, batch))
-            running.sort()
-            now, _, batch = running.pop(0)
-            seconds[batch.model.name] += now - batch.began
-            for job in batch.jobs:
-                index = accounts.index(job.account)
-                waiting[batch.model.name, index] -= 1
-                rows[batch.model.name, index] += job.call.rows
-            outcomes: list[str | None] = [None] * len(batch.jobs)
-            scheduler.batch_done(worker, batch.lane, batch.number, True, outcomes, now)
-        used = [seconds[name] / weights[name] for name in names]
-        assert max(used) - min(used) < 0.25, f"models share badly: {seconds}"
-        for name in names:
-            served = [rows[name, index] for index in range(2 + half)]
-            assert max(served) - min(served) < 40, f"clients share badly: {rows}"
-
-
 def fingerprint(value: Any) -> Any:
     """All that can be reached from a value, as a value to compare."""
     seen: dict[int, int] = {}

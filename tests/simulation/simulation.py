@@ -1,7 +1,8 @@
 """The production scheduler in simulated time: a turn does what one of `pool.serve.service` does, without sockets.
 
-A lane runs a batch for `BASE_S` and `ROW_S` a row, a tenth more or less. Clients ask at a rate, whatever becomes of it
-(`flow`), or again as soon as something that they asked before has ended (`keep`).
+A lane runs a batch for `BASE_S` and `ROW_S` a row, a tenth more or less; of `stumbling` models one in five takes three
+times as long. Clients ask at a rate, whatever becomes of it (`flow`), or again as soon as something that they asked
+before has ended (`keep`).
 """
 
 import gc
@@ -41,6 +42,7 @@ class Simulation:
         self.jobs = self.rows = 0  # that ended; that were answered in time
         self.cpu_s = 0.0  # of the core
         self.run_s = Counter[str]()  # of lanes, by model
+        self.stumbling: Sequence[str] = ()
         self._events: list[tuple[float, int, Any]] = []  # a heap; None: somebody asks, of those that `flow` was given
         self._ticks = count()
         self._clients: dict[Any, Client] = {}
@@ -50,10 +52,11 @@ class Simulation:
         self._clients[client.account] = client
         return client
 
-    def keep(self, client: Client, jobs: int) -> None:
+    def keep(self, client: Client, jobs: int, is_late: bool = False) -> None:
+        """`is_late`: from the second second on."""
         client.is_keeping = True
         for _ in range(jobs):
-            self._at(self.now + self.draw.random() * FULL_S, client)
+            self._at(is_late + self.draw.random() * FULL_S, client)
 
     def flow(self, clients: Sequence[Client], rate: float, cancelled: float = 0.0) -> None:
         """So many jobs a second of all of them together. That part is cancelled within a second."""
@@ -88,6 +91,8 @@ class Simulation:
                     self.rows += client.calls[0].rows
             for batch in batches:
                 seconds = (BASE_S + ROW_S * sum(job.call.rows for job in batch.jobs)) * self.draw.uniform(0.9, 1.1)
+                if batch.model.name in self.stumbling and self.draw.random() < 0.2:
+                    seconds *= 3
                 self.run_s[batch.model.name] += seconds
                 self._at(now + seconds, batch)
 
@@ -192,13 +197,14 @@ def furthest(shares: Sequence[float], what: str) -> float:
 
 
 def equal_clients_get_equal_rows(core: Any, size: Size, seconds: float) -> float:
-    """Of each model one client has thirty times as many jobs, and every other one asks for two rows a job."""
+    """Of each model one client has thirty times as many jobs, some ask for two rows a job, and some come late."""
     simulation = Simulation(core, layout("fives", size))
     clients = []
     for number in range(size.clients):
         model, rows = simulation.models[number % size.models], 1 + number // size.models % 2
         clients.append(simulation.client(simulation.scheduler.call(model, 0, rows, True)))
-        simulation.keep(clients[-1], 60 * BATCH if number < size.models else 2 * BATCH)
+        is_late = number // size.models % 4 == 3
+        simulation.keep(clients[-1], 60 * BATCH if number < size.models else 2 * BATCH, is_late)
     simulation.run(1.0)
     before = [client.rows for client in clients]
     simulation.run(seconds)
@@ -207,13 +213,17 @@ def equal_clients_get_equal_rows(core: Any, size: Size, seconds: float) -> float
 
 
 def models_share_by_weight(core: Any, size: Size, seconds: float) -> float:
-    """Of the five models of a slot, which all have work: 1 to 3, and those of larger weight have smaller batches."""
+    """Of the five models of a slot, which all have work: 1 to 3, and those of larger weight have smaller batches.
+
+    Those of weight 3 stumble, and one model comes late.
+    """
     weights = {f"m{number:03d}": float(1 + number % 3) for number in range(size.models)}
     policies = {name: core.ModelPolicy(weight, BATCH - int(weight)) for name, weight in weights.items()}
     simulation = Simulation(core, layout("fives", size), **policies)
+    simulation.stumbling = simulation.models[2::3]
     for number in range(size.clients):
         client = simulation.client(simulation.scheduler.call(simulation.models[number % size.models], 0, 1, True))
-        simulation.keep(client, 30 * BATCH * size.slots // size.clients)
+        simulation.keep(client, 30 * BATCH * size.slots // size.clients, number % 5 == 1)
     simulation.run(1.0)
     before = simulation.run_s.copy()
     simulation.run(2 * seconds)
