@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pool import Client, errors
-from support.machine import Disk
+from support.machine import Disk, cards
 from support.pools import RunningPool, StartPool, row, until
 
 
@@ -263,28 +263,12 @@ def test_one_bad_model_of_thirty_keeps_its_slot_from_serving_it_alone(start_pool
 # --- GPUs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gpus(told: Callable[..., None]) -> Callable[..., None]:
-    """`gpus(4, lost=[1])`: what NVML says from now on."""
-
-    def tell(number: int, lost: tuple[int, ...] = ()) -> None:
-        cards: list[dict[str, Any]] = [
-            {"uuid": f"GPU-{n}", "bus": f"0000:{n + 1:02}:00.0", "memory": 16 << 30, "used": 1 << 30}
-            for n in range(number)
-        ]
-        for n in lost:
-            cards[n]["lost"] = 15
-        told(*cards)
-
-    return tell
-
-
 FOUR = [f'name = "{name}"\npath = "stub:double?times={n}"\ndevice_memory = "6GiB"' for n, name in enumerate("abcd")]
 
 
 @pytest.mark.parametrize("number", [2, 4, 8])
-def test_four_models_on_gpus(start_pool: StartPool, gpus: Any, number: int) -> None:
-    gpus(number)
+def test_four_models_on_gpus(start_pool: StartPool, told: Any, number: int) -> None:
+    told(*cards(number))
     pool = start_pool(config(*FOUR, devices='"auto"'))
     with Client(pool.endpoint) as client:
         assert [client.run(name, row())["y"].item() for name in "abcd"] == [0.0, 1.0, 2.0, 3.0]
@@ -294,19 +278,19 @@ def test_four_models_on_gpus(start_pool: StartPool, gpus: Any, number: int) -> N
             client.load("huge", "stub:double?times=0", device_memory="40GiB")  # the path of another one, too
 
 
-def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, gpus: Any, load: Any) -> None:
-    gpus(3)
+def test_the_models_of_a_lost_gpu_are_placed_anew(start_pool: StartPool, told: Any, load: Any) -> None:
+    told(*cards(3))
     pool = start_pool(config(*FOUR[:3], devices='"auto"'))
     load(pool, "a")
     with Client(pool.endpoint) as client:
         home = {name: slot["slot"] for slot in client.status()["slots"] for name in slot["models"]}
-        gpus(3, lost=(home["b"],))
+        told(*cards(3, home["b"]))
         until(lambda: home["b"] in client.status()["away"], "NVML's word to count")
         until(lambda: client.status()["pool"]["state"] == "READY", "b elsewhere")
         assert client.run("b", row(), timeout=20)["y"].item() == 1.0
         left = set(home.values()) - {home["b"]}
         until(lambda: {slot["slot"] for slot in client.status()["slots"]} == left, "the end of its worker")
-        gpus(3)
+        told(*cards(3))
         until(lambda: client.restart(home["b"]) and not client.status()["away"], "NVML to find it again")
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from pool import Client, errors
 from support.doors import free_address, infer
-from support.machine import Disk, Figures
+from support.machine import Disk, Figures, cards
 from support.pools import RunningPool, StartPool
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "240"))
@@ -84,7 +84,7 @@ class Chaos:
         self.config = CONFIG.format(folder=folder, address=self.address)
         self.disk, self.version = Disk(folder / "versions"), 0
         self.write("double?times=1")
-        self.gpus(is_lost=False)
+        told(*cards(3))
         self.pool: RunningPool = start_pool(self.config)
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
@@ -125,8 +125,10 @@ class Chaos:
             case "the same version again":
                 for file in self.disk.folder.glob("*/model.stub"):
                     file.write_text(file.read_text() + " ")
-            case "a lost GPU" | "a found GPU":
-                self.gpus(is_lost=what == "a lost GPU")
+            case "a lost GPU":
+                self.told(*cards(3, 1))
+            case "a found GPU":
+                self.told(*cards(3))
             case "reload":
                 path = self.pool.folder / "config.toml"
                 path.write_text(self.config + MORE.format(number=self.random.randrange(3)))
@@ -147,11 +149,6 @@ class Chaos:
     def write(self, text: str) -> None:
         self.version += 1
         self.disk.write(self.version, text)
-
-    def gpus(self, is_lost: bool) -> None:
-        cards = [{"uuid": f"GPU-{n}", "bus": f"0000:0{n}:00.0", "memory": 1 << 34, "used": 0} for n in range(3)]
-        cards[1] |= {"lost": 15} if is_lost else {}
-        self.told(*cards)
 
     def change(self, ask: Callable[[Client], object]) -> None:
         """In a thread, since the next blow may be one to the pool."""

@@ -37,6 +37,14 @@ class Figures(NamedTuple):
         return cls(mib, len([*Path(f"/proc/{pid}/fd").iterdir()]), int(told[told.index("Threads:") + 1]))
 
 
+def cards(count: int, *lost: int) -> list[dict[str, Any]]:
+    """Equal GPUs, of which NVML has lost some."""
+    found = [{"uuid": f"GPU-{n}", "bus": f"0000:{n + 1:02}:00.0", "memory": 16 << 30} for n in range(count)]
+    for n in lost:
+        found[n]["lost"] = 15
+    return found
+
+
 class Disk:
     """A model with versions, each of which multiplies by another number."""
 
