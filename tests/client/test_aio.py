@@ -2,23 +2,15 @@
 
 import asyncio
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
 from pool.client.channel import Channel
-from support.pools import RunningPool, StartPool, row, until
+from support.pools import STUB, RunningPool, row, until
 
-GATED = """
-[pool]
-devices = ["cpu"]
-lanes = 1
-[[model]]
-name = "gated"
-path = "stub:double?gate={folder}/gate&log={folder}/log"
-"""
+CONFIG = STUB.replace('"stub:count"', '"stub:count?gate={folder}/gate&log={folder}/log"')
 
 
 def test_many_jobs_without_a_thread(running: RunningPool) -> None:
@@ -39,6 +31,8 @@ def test_many_jobs_without_a_thread(running: RunningPool) -> None:
 
     threads = threading.active_count()
     asyncio.run(main())
+    with Client(running.endpoint) as other:
+        until(lambda: other.status()["clients"] == 1, "its link has ended")
 
 
 def test_map_and_large_inputs_are_cut_as_in_the_other_client(running: RunningPool) -> None:
@@ -61,29 +55,27 @@ def test_map_and_large_inputs_are_cut_as_in_the_other_client(running: RunningPoo
     asyncio.run(main())
 
 
-def test_a_cancelled_task_withdraws_its_job(start_pool: StartPool, tmp_path: Path) -> None:
-    running = start_pool(GATED.format(folder=tmp_path))
-
+def test_a_cancelled_task_withdraws_its_job(running: RunningPool) -> None:
     async def main() -> None:
         async with AsyncClient(running.endpoint) as client:
 
             async def counted(what: str, count: int) -> None:
-                while (await client.status())["models"][0][what] != count:
+                while (await client.status())["models"][2][what] != count:
                     await asyncio.sleep(0.01)
 
-            first = asyncio.create_task(client.submit("gated", row(1)))
+            first = asyncio.create_task(client.submit("count", row(1)))
             await counted("running", 1)
-            second = asyncio.create_task(client.submit("gated", row(2)))
+            second = asyncio.create_task(client.submit("count", row(2)))
             await counted("waiting", 1)
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
             await counted("waiting", 0)
-            (tmp_path / "gate").touch()
-            assert (await first)["y"].item() == 2
+            (running.folder / "gate").touch()
+            assert (await first)["y"].item() == 0
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert " 2\n" not in (tmp_path / "log").read_text()
+    assert " 2\n" not in (running.folder / "log").read_text()
 
 
 def test_a_fault_on_the_loop_ends_all_tasks(running: RunningPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +88,3 @@ def test_a_fault_on_the_loop_ends_all_tasks(running: RunningPool, monkeypatch: p
             assert (await client.run("plain", row()))["y"].item() == 2
 
     asyncio.run(main())
-
-
-def test_one_client_in_one_loop_after_another(running: RunningPool) -> None:
-    client = AsyncClient(running.endpoint)
-
-    async def once() -> float:
-        return float((await client.run("plain", row()))["y"].item())
-
-    assert [asyncio.run(once()) for _ in range(3)] == [2, 2, 2]
-    asyncio.run(client.close())
-    with Client(running.endpoint) as other:
-        until(lambda: other.status()["clients"] == 1, "its links have ended")
