@@ -19,19 +19,15 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
-def test_it_lives_as_long_as_the_block(config: Path) -> None:
-    with pool.start(config) as embedded:
-        pid = embedded.status()["pool"]["pid"]
-        assert embedded.is_ready()
-        assert embedded.run("plain", [[2]])["y"].item() == 4
-        assert [each["y"].item() for each in embedded.map("double", [[[1]], [[2]]])] == [2, 4]
-    assert are_gone(pid)
-
-
-def test_it_is_found_where_the_configuration_names_an_endpoint(config: Path) -> None:
+def test_it_lives_as_long_as_the_block_whatever_endpoint_the_configuration_names(config: Path) -> None:
     config.write_text(STUB.replace("[pool]", f'[pool]\nendpoint = "ipc://{config.parent}/pool.sock"', 1))
     with pool.start(config, timeout=20.0) as embedded:
-        assert embedded.status()["pool"]["endpoint"] == embedded.endpoint
+        assert embedded.is_ready()
+        told = embedded.status()["pool"]
+        assert told["endpoint"] == embedded.endpoint
+        assert embedded.run("plain", [[2]])["y"].item() == 4
+        assert [each["y"].item() for each in embedded.map("double", [[[1]], [[2]]])] == [2, 4]
+    assert are_gone(told["pid"])
 
 
 def test_its_last_words_are_the_error_s(config: Path) -> None:
