@@ -111,13 +111,7 @@ def test_an_output_that_is_the_input_is_copied_into_the_room() -> None:
     os.close(descriptor)
 
 
-def test_a_failure_of_a_shared_run_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(x: Any) -> Any:
-        raise ZeroDivisionError("no")
-
-    flags, answers = Bench(Model(fail)).run(job(1, "m", x=floats(1)), job(2, "m", x=floats(2)))
-    assert flags == JOINED, "so that the pool halves it"
-    assert answers == [("ModelFailed", "ZeroDivisionError: no")] * 2
+def test_what_cannot_be_read_or_answered_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.lane.MEMORY_S", 0.01)
     lost = shared_job(3, "m", (77, 0, 64, 0, 0), floats(1))
     _, answers = Bench(Model(lambda x: x)).run(lost, job(4, "m", x=floats(1)), job(5, "m", x=np.float64(1)))
