@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pool import AsyncClient, Client, errors
-from support.pools import RunningPool, StartPool, row, until
+from support.pools import RunningPool, StartPool, are_gone, row, until
 
 CONFIG = """
 [pool]
@@ -116,8 +116,9 @@ def test_a_pool_that_stays_away_is_waited_for_so_long_and_no_longer(start_pool: 
     with Client(running.endpoint, reconnect_timeout=1.0) as client, ThreadPoolExecutor(1) as threads:
         jobs = [client.submit("gated", row()), threads.submit(client.run, "gated", row())]
         waits(client, 0, 1, 1)
-        began = time.monotonic()
+        workers, began = running.workers(), time.monotonic()
         running.kill()
+        until(lambda: are_gone(*workers), "the workers' end", 5)
         for job in jobs:
             with pytest.raises(errors.PoolUnreachable, match="no pool answers"):
                 job.result(10)

@@ -159,17 +159,6 @@ def test_a_signal_lets_running_jobs_end(start_pool: StartPool, tmp_path: Path, n
     assert [each.name for each in pool.folder.iterdir() if each.is_socket()] == []
 
 
-def test_sigkill_of_the_pool_leaves_no_worker_and_no_future(start_pool: StartPool, tmp_path: Path) -> None:
-    pool = start_pool(CONFIG.format(folder=tmp_path))
-    workers = pool.workers()
-    with Client(pool.endpoint, reconnect_timeout=0.1) as client:
-        futures = [client.submit("double", row(n + 1.0)) for n in range(100)]
-        busy(client)
-        pool.kill()
-        assert {value(future) for future in futures} == {errors.PoolUnreachable}
-    until(lambda: are_gone(*workers), "the workers' end", 5)
-
-
 def test_a_second_pool_at_the_endpoint_is_refused_and_a_killed_one_s_is_taken_over(
     start_pool: StartPool, tmp_path: Path
 ) -> None:
