@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -113,16 +114,13 @@ def test_a_loop_that_ends_early_leaves_nothing(running: RunningPool) -> None:
         await client.run("plain", row())
         return asyncio.ensure_future(client.run("plain", row()))
 
-    async def again(client: AsyncClient) -> None:
-        found.append((await client.run("plain", row(4)))["y"].item())
+    async def again(client: AsyncClient) -> Any:
+        return (await client.run("plain", row(4)))["y"].item()
 
     client = AsyncClient(running.endpoint)
     assert asyncio.run(leave(client)).cancelled()
-    found: list[float] = []
-    thread = threading.Thread(target=asyncio.run, args=[again(client)])
-    thread.start()
-    thread.join(20)
-    assert found == [8]
-    del client, thread
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(asyncio.run, again(client)).result(20) == 8
+    del client
     gc.collect()
     until(lambda: clients(running) == 0, "its link has ended")

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -71,31 +72,23 @@ def forked(check: Callable[[], None]) -> int:
 
 
 @pytest.fixture
-def others(running: RunningPool, client: Client) -> Iterator[list[BaseException]]:
-    """Errors of threads of the same client with jobs of their own, none of which may fail."""
-    stop, failed = threading.Event(), list[BaseException]()
+def others(client: Client) -> Iterator[list["Future[None]"]]:
+    """Threads of the same client with jobs of their own, none of which may fail. None is done before the test's end."""
+    stop = threading.Event()
 
     def work(call: Callable[[float], Any]) -> None:
         value = 1.0
-        while not stop.is_set():
-            try:
-                assert call(value)["y"].item() == 2 * value
-            except BaseException as error:
-                failed.append(error)
-                return
+        while not stop.wait(0.001):
+            assert call(value)["y"].item() == 2 * value
             value += 1
-            stop.wait(0.001)
 
     calls = (lambda value: client.run("plain", row(value)), lambda value: client.submit("plain", row(value)).result(10))
-    threads = [threading.Thread(target=work, args=[call]) for call in calls]
-    for thread in threads:
-        thread.start()
-
-    yield failed
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    with ThreadPoolExecutor() as threads:
+        working = [threads.submit(work, call) for call in calls]
+        yield working
+        stop.set()
+        for each in working:
+            each.result()
 
 
 CALLS: dict[str, Callable[[Client, float], Any]] = {
@@ -108,7 +101,7 @@ CALLS: dict[str, Callable[[Client, float], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_at_each_line(client: Client, others: list[BaseException], name: str) -> None:
+def test_ctrl_c_at_each_line(client: Client, others: list["Future[None]"], name: str) -> None:
     call = CALLS[name]
     for _ in range(ROUNDS):
         call(client, 1)
@@ -120,7 +113,7 @@ def test_ctrl_c_at_each_line(client: Client, others: list[BaseException], name: 
                 is_there = True
             result = call(client, line + 0.5)
             assert (result[2] if name == "map" else result)["y"][0, 0] == 2 * line + 1
-            assert not others
+            assert not any(each.done() for each in others)
             if not is_there:
                 break
             line += 1
@@ -157,7 +150,7 @@ def test_ctrl_c_in_the_first_calls_of_a_client(running: RunningPool) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "submit"])
-def test_fork_at_each_line(client: Client, others: list[BaseException], name: str) -> None:
+def test_fork_at_each_line(client: Client, others: list["Future[None]"], name: str) -> None:
     call = CALLS[name]
     call(client, 1)
     kept = call(client, 4)
@@ -173,7 +166,7 @@ def test_fork_at_each_line(client: Client, others: list[BaseException], name: st
         while children:
             assert os.waitpid(children.pop(), 0)[1] == 0
         assert call(client, line)["y"].item() == 2 * line
-        assert not others
+        assert not any(each.done() for each in others)
         if not is_there:
             break
         line += 5

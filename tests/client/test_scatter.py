@@ -1,8 +1,8 @@
 """One call on all slots, jobs pinned to one, and versions that are asked for by name."""
 
 import asyncio
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,11 @@ def column(count: int) -> Any:
 
 
 def test_a_batch_runs_in_as_many_pieces_as_slots_at_the_same_time(client: Client, running: RunningPool) -> None:
-    found: list[Result] = []
-    thread = threading.Thread(target=lambda: found.append(client.scatter("gated", {"x": column(8)})))
-    thread.start()
-    until(lambda: sum(slot["doing"].startswith("runs") for slot in client.status()["slots"]) == SLOTS, "three runs")
-    Path(running.folder, "gate").touch()
-    thread.join()
-    assert found[0]["y"].tolist() == (2 * column(8)).tolist()
+    with ThreadPoolExecutor(1) as threads:
+        scattered = threads.submit(client.scatter, "gated", {"x": column(8)})
+        until(lambda: sum(slot["doing"].startswith("runs") for slot in client.status()["slots"]) == SLOTS, "three runs")
+        Path(running.folder, "gate").touch()
+        assert scattered.result()["y"].tolist() == (2 * column(8)).tolist()
     rows = [len(line.split()) - 1 for line in Path(running.folder, "gated").read_text().splitlines()]
     assert sorted(rows) == [2, 3, 3]
 
@@ -167,14 +165,11 @@ def test_blocks_that_met_two_versions_are_asked_again_whole(start_pool: StartPoo
     gate, log = tmp_path / "gate", tmp_path / "log"
     disk.write(1, f"double?times=1&gate={gate}")
     pool = start_pool(VERSIONS.format(path=disk.path) + 'batching = "on"\nmax_batch = 1')
-    found: list[Result] = []
-    with Client(pool.endpoint) as client:
-        thread = threading.Thread(target=lambda: found.append(client.run("m", {"x": 1 + column(2)})))
-        thread.start()
+    with Client(pool.endpoint) as client, ThreadPoolExecutor(1) as threads:
+        called = threads.submit(client.run, "m", {"x": 1 + column(2)})
         until(lambda: client.status()["slots"][0]["doing"].startswith("runs"), "the first block to run")
         disk.write(2, f"double?times=20&log={log}")
         until(log.exists, "the second block to run in the next version")
         gate.touch()
-        thread.join()
-        assert found[0]["y"].tolist() == [[20], [40]], "not the first row of version 1 above the second of version 2"
-        assert found[0].version == "2"
+        assert called.result()["y"].tolist() == [[20], [40]], "not version 1's first row above version 2's second"
+        assert called.result().version == "2"

@@ -4,7 +4,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,30 +25,25 @@ def config(*models: str, devices: str = '["cpu", "cpu"]', more: str = "") -> str
 def load() -> Iterator[Callable[[RunningPool, str], list[tuple[str, float]]]]:
     """`load(pool, model)`: jobs of it one after the other until the test ends; version and factor of each answer."""
     is_over = threading.Event()
-    threads: list[threading.Thread] = []
-    faults: list[Exception] = []
 
-    def start(pool: RunningPool, model: str) -> list[tuple[str, float]]:
-        seen: list[tuple[str, float]] = []
+    def run(pool: RunningPool, model: str, seen: list[tuple[str, float]]) -> None:
+        with Client(pool.endpoint) as client:
+            while not is_over.is_set():
+                result = client.run(model, row(1.0))
+                seen.append((result.version, float(result["y"].item())))
 
-        def run() -> None:
-            try:
-                with Client(pool.endpoint) as client:
-                    while not is_over.is_set():
-                        result = client.run(model, row(1.0))
-                        seen.append((result.version, float(result["y"].item())))
-            except Exception as error:
-                faults.append(error)
+    with ThreadPoolExecutor() as threads:
+        loads: list[Future[None]] = []
 
-        threads.append(threading.Thread(target=run))
-        threads[-1].start()
-        return seen
+        def start(pool: RunningPool, model: str) -> list[tuple[str, float]]:
+            seen: list[tuple[str, float]] = []
+            loads.append(threads.submit(run, pool, model, seen))
+            return seen
 
-    yield start
-    is_over.set()
-    for thread in threads:
-        thread.join(60)
-    assert not faults, "no job is lost or failed"
+        yield start
+        is_over.set()
+        for each in loads:
+            each.result(60)  # no job is lost or failed
 
 
 def served(client: Client, model: str) -> set[str]:
@@ -188,11 +183,10 @@ def test_models_are_loaded_and_unloaded_one_request_after_the_other(start_pool: 
     pool = start_pool(config('name = "stays"\npath = "stub:double"'))
     load(pool, "stays")
     with Client(pool.endpoint) as client:
-        made = [threading.Thread(target=client.load, args=(f"m{n}", f"stub:double?times={n}")) for n in range(3)]
-        for thread in made:
-            thread.start()
-        for thread in made:
-            thread.join(60)
+        with ThreadPoolExecutor() as threads:
+            made = [threads.submit(client.load, f"m{n}", f"stub:double?times={n}") for n in range(3)]
+            for each in made:
+                each.result(60)
         assert [client.run(f"m{n}", row())["y"].item() for n in range(3)] == [0.0, 1.0, 2.0]
         before = client.status()["slots"]
         for fault, error in (("fail", "told to fail"), ("later", "no memory now"), ("kill", "SIGKILL")):
