@@ -23,10 +23,10 @@ class Scene:
         self.scheduler.lane_comes(worker, b"%d" % slot)
         return worker
 
-    def submit(self, count: int = 1, timeout_s: float = 50.0) -> None:
+    def submit(self, count: int = 1, timeout_s: float = 50.0, call: Any = None) -> None:
         for _ in range(count):
             self.numbers += 1
-            job = self.core.Job(self.account, b"", self.numbers, self.call, b"body", 4, 0.0, timeout_s)
+            job = self.core.Job(self.account, b"", self.numbers, call or self.call, b"body", 4, 0.0, timeout_s)
             self.scheduler.submit(job)
 
     def batches(self, now: float = 0.0) -> list[Any]:
@@ -99,9 +99,7 @@ def pinned_jobs_hold_up_no_suspect(core: Any) -> None:
     scene.submit()
     (first,) = scene.batches()
     dead, other = first.worker, next(each for each in scene.workers if each is not first.worker)
-    pinned = scene.scheduler.call("m", "key", 1, False, slot=other.slot)
-    for number in (50, 51, 52):
-        scene.scheduler.submit(core.Job(scene.account, b"", number, pinned, b"body", 4, 0.0, 50.0))
+    scene.submit(3, call=scene.scheduler.call("m", "key", 1, False, slot=other.slot))
     (running,) = scene.batches()
     scene.scheduler.worker_died(dead, "SIGKILL", 0.0)
     ran = []
@@ -147,16 +145,14 @@ def what_one_group_leaves_over_goes_to_the_next(core: Any) -> None:
         scene.scheduler.add_model(name, core.ModelPolicy())
         scene.scheduler.lane_comes(scene.scheduler.worker_comes(slot, ["m", name]), b"%d" % slot)
     assert scene.batches() == [], "all are idle"
-    call = scene.scheduler.call("first", "key", 1, False)
-    scene.scheduler.submit(core.Job(scene.account, b"", 50, call, b"body", 4, 0.0, 50.0))
+    scene.submit(call=scene.scheduler.call("first", "key", 1, False))
     scene.submit()
     assert len(scene.batches()) == 2, "the first slot runs its own model's job, and the other one is idle"
 
 
 def a_pinned_suspect_runs_again_in_its_slot(core: Any) -> None:
     scene = Scene(core, workers=2)
-    pinned = scene.scheduler.call("m", "key", 1, False, slot=0)
-    scene.scheduler.submit(core.Job(scene.account, b"", 50, pinned, b"body", 4, 0.0, 50.0))
+    scene.submit(call=scene.scheduler.call("m", "key", 1, False, slot=0))
     (batch,) = scene.batches()
     scene.scheduler.worker_died(batch.worker, "SIGKILL", 0.0)
     assert scene.batches() == []

@@ -87,8 +87,7 @@ def test_a_model_pays_for_a_batch_that_hung_and_was_lost() -> None:
     scheduler = scene.scheduler
     scheduler.add_model("good", ModelPolicy())
     scene.submit(10, timeout_s=500.0)
-    scene.call = scheduler.call("good", "key", 1, True)
-    scene.submit(10, timeout_s=500.0)
+    scene.submit(10, timeout_s=500.0, call=scheduler.call("good", "key", 1, True))
 
     def next_batch(now: float) -> Batch:
         worker = scheduler.worker_comes(0, ["m", "good"])
