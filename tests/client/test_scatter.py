@@ -139,7 +139,7 @@ def test_awaited(running: RunningPool) -> None:
             assert [*await client.broadcast("plain", row())] == [0, 1, 2]
             assert (await client.run("plain", row(), slot=2)).slot == 2
             with pytest.raises(errors.ModelFailed):
-                await client.scatter("plain", -column(6))
+                await client.scatter("plain", row(-1, 6))
 
     asyncio.run(main())
 
