@@ -84,7 +84,7 @@ def start_door(
     command = [sys.executable, program, "door", "--config", str(config), "--endpoint", pool.endpoint]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
         try:
-            until(lambda: process.poll() is not None or "listening at" in log.read_text(), "the door listens")
+            until(lambda: process.poll() is not None or log.read_text().count("listening at") == 2, "both ports")
             assert process.poll() is None, log.read_text()
             yield RunningDoor(process, address, grpc)
         finally:
