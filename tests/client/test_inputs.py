@@ -25,11 +25,15 @@ def converted(value: Any, dtype: str, shape: tuple[int, ...] | None = None) -> A
     ("value", "dtype", "expected"),
     [
         ([[1, 2.5]], "float32", [[1, 2.5]]),
+        (0.1, "float16", np.float16(0.1)),
         (np.float64([0.1, math.nan, math.inf]), "float32", np.float32([0.1, math.nan, math.inf])),
         (np.array([1, 2], ">f4"), "float32", [1, 2]),
         (np.array([[1, 2], [3, 4]], np.float32).T, "float32", [[1, 3], [2, 4]]),
+        ([2**63], "uint64", [2**63]),
         ([0, 2**64 - 1], "uint64", [0, 2**64 - 1]),
+        ([True], "float32", [1.0]),
         (np.array([1, 2], object), "int32", [1, 2]),
+        ([1, 2j], "complex64", [1, 2j]),
         ([2**24 + 1], "float32", [2**24]),
     ],
 )
@@ -42,8 +46,10 @@ def test_values_that_survive_are_taken(value: Any, dtype: str, expected: Any) ->
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
+        ([128], "int8"),
         (np.uint64([2**63]), "int64"),
         ([2**64], "uint64"),
+        ([math.nan], "int32"),
         ([1e300], "float32"),
         ([3.0], "int32"),
         ([math.inf], "float4_e2m1fn"),

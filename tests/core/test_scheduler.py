@@ -14,22 +14,23 @@ from support.counting import counted
 CORE = SimpleNamespace(**{**vars(jobs), **vars(scheduler)})
 
 
-def calls_of_a_lone_job(slots: int, models: int) -> float:
+def calls_of_a_lone_job(slots: int, models: int, is_shared: bool = False) -> float:
+    """Each slot serves all models; or its own one, beside the first, which is then asked for alone."""
     scheduler = Scheduler(Policy(), lambda *_: None, lambda _: None)
     names = [f"m{index}" for index in range(models)]
     for name in names:
         scheduler.add_model(name, ModelPolicy())
     for slot in range(slots):
-        worker = scheduler.worker_comes(slot, names)
+        worker = scheduler.worker_comes(slot, [names[0], names[slot + 1]] if is_shared else names)
         scheduler.lane_comes(worker, b"1")
         scheduler.lane_comes(worker, b"2")
-    account, calls = Account(), [scheduler.call(name, "key", 1, True) for name in names]
+    account, calls = Account(), [scheduler.call(name, "key", 1, True) for name in names[: 1 if is_shared else None]]
     numbers = count()
 
     def run() -> None:
         number = next(numbers)
         now = float(number)
-        job = Job(account, b"", number, calls[number % models], b"body", 4, now, now + 60.0)
+        job = Job(account, b"", number, calls[number % len(calls)], b"body", 4, now, now + 60.0)
         scheduler.submit(job)
         (batch,) = scheduler.dispatch(now)
         assert scheduler.batch_done(batch.worker, batch.lane, batch.number, True, [None], now + 0.001) == [job]
@@ -42,6 +43,7 @@ def calls_of_a_lone_job(slots: int, models: int) -> float:
 def test_slots_and_models_that_have_nothing_to_do_cost_a_job_nothing() -> None:
     few = calls_of_a_lone_job(slots=1, models=1)
     assert calls_of_a_lone_job(slots=1000, models=200) <= few + 2, "but for what is tidied up now and then"
+    assert calls_of_a_lone_job(slots=100, models=101, is_shared=True) <= few + 2, "its other slots are not looked at"
 
 
 def test_jobs_that_ended_are_not_kept_by_what_waits() -> None:

@@ -114,6 +114,7 @@ REFUSED = [
     ({**RAW, "inputs": [X, X]}, Code.INVALID_ARGUMENT, "2 inputs have 1 raw_input_contents"),
     ({**RAW, "inputs": [{**X, "contents": {"fp32_contents": [1]}}]}, Code.INVALID_ARGUMENT, "give one of them"),
     ({"inputs": [{**X, "datatype": "INT8", "contents": {"int_contents": [300]}}]}, Code.INVALID_ARGUMENT, "int8"),
+    ({**RAW, "parameters": {"sequence_id": {"uint64_param": 5}}}, Code.INVALID_ARGUMENT, "no sequences"),
     ({**RAW, "raw_input_contents": [b"\0\0\x80\xbf"]}, Code.INTERNAL, "a row that the model does not bear"),
     ({**RAW, "outputs": [{"name": "y", "parameters": ONE}]}, Code.UNIMPLEMENTED, "this door has no classification"),
 ]

@@ -13,9 +13,10 @@ from tritonclient.utils import InferenceServerException
 
 from pool import AsyncClient
 from pool.config.sections import Door as Settings
-from pool.door.door import HEADERS, Door
+from pool.door.app import App
+from pool.door.door import Door
 from support.doors import start_door
-from support.pools import RunningPool, row, until
+from support.pools import RunningPool, until
 
 pytestmark = pytest.mark.door
 
@@ -64,9 +65,15 @@ def test_each_job_is_a_span_of_its_callers_trace(running: RunningPool, monkeypat
 
 
 def test_a_result_has_the_trace_of_its_caller(running: RunningPool) -> None:
-    async def told() -> str:
+    async def told() -> list[str]:
+        found = []
         async with AsyncClient(running.endpoint) as client:
-            HEADERS.set([(b"traceparent", b"00-1")])
-            return (await Door(client, Settings()).run("inference", "double", row())).timeline.traceparent
+            door = Door(client, Settings())
+            door.told.append(lambda *job: found.append(job[-1].timeline.traceparent))
+            transport = httpx.ASGITransport(App(door))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                for headers in (parent(1), {}, parent(2)):
+                    await http.post("/v2/models/double/infer", json=X, headers=headers)
+        return found
 
-    assert asyncio.run(told()) == "00-1"
+    assert asyncio.run(told()) == [parent(1)["traceparent"], "", parent(2)["traceparent"]]

@@ -42,6 +42,17 @@ def guarded_other_branch(x):
 count = tf.Variable(0.0)
 
 
+@tf.function
+def written(x):
+    count.assign(tf.reduce_sum(x))
+    return x
+
+
+def ordered_write(x):
+    with tf.control_dependencies([written(x)]):
+        return tf.identity(x)
+
+
 def parsed_ragged(records):
     features = {"a": tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True)}
     return tf.io.parse_example(records, features)["a"]
@@ -52,7 +63,7 @@ def batch_norm(x, op="FusedBatchNormV3"):
     return getattr(raw, op)(x=x, scale=ones, offset=ones, mean=ones[:0], variance=ones[:0], is_training=True).y
 
 
-def conv_over_rows(x, op, sizes):
+def conv_over_rows(x, op="Conv2DBackpropInput", sizes=(2, 2, 2, 2)):
     order, strides = [1, 0, *range(2, len(sizes))], [1] * len(sizes)
     x = tf.transpose(x, order)
     more = {"input_sizes": tf.shape(x), "filter": tf.ones(sizes), "strides": strides, "padding": "SAME"}
@@ -249,6 +260,7 @@ DEPENDENT = {
     "ensured by control input": (ensured_aside, X),
     "slice from the second row": (lambda x: tf.slice(x, [1, 0], [-1, -1]), X),
     "slice as wide as there are rows": (lambda x: tf.reduce_sum(tf.slice(x, [0, 0], [-1, tf.shape(x)[0]]), 1), X),
+    "slice from the column of the count": (lambda x: tf.slice(x, [0, tf.shape(x)[0]], [-1, 1]), X),
     "softmax": (lambda x: tf.nn.softmax(x, 0), X),
     "centred": (lambda x: x - tf.reduce_mean(x, 0), X),
     "batch normalisation in training": (batch_norm, IMAGE),
@@ -263,12 +275,15 @@ DEPENDENT = {
     "number of entries": (lambda x: x / tf.cast(tf.size(x), tf.float32), X),
     "positions": (lambda x: x + tf.cast(tf.range(tf.shape(x)[0]), tf.float32)[:, None], X),
     "reversal": (lambda x: x[::-1], X),
+    "first row": (lambda x: x + x[:1], X),
+    "last row": (lambda x: x + x[-1:], X),
     "column by count": (lambda x: x[:, tf.shape(x)[0] - 1], X),
     "constant for each row": (lambda x: x + tf.reshape(tf.range(3.0), [3, 1]), X),
     "select by position, square": (lambda x: raw.Select(condition=[True, False, True], x=x, y=-x), spec(3)),
     "tile and reshape": (lambda x: tf.reshape(tf.tile(x, [2, 1]), [-1, 8]), X),
     "tile by count": (lambda x: tf.tile(x, [1, tf.shape(x)[0]]), X),
     "transpose and reshape": (lambda x: tf.reshape(tf.transpose(x), [-1, 4]), X),
+    "fours become fives": (lambda x: tf.reshape(x, [-1, 5]), Y),
     "reshape around the rows": (lambda x: tf.reshape(tf.transpose(x, [1, 0, 2]), [tf.shape(x)[0], 4, 2]), spec(4, 2)),
     "pad after": (lambda x: tf.pad(x, [[0, 1], [0, 0]]), X),
     "concatenated rows": (lambda x: tf.concat([x, x], 0), X),
@@ -278,6 +293,7 @@ DEPENDENT = {
     "places by position": (lambda x: tf.gather(x, [[0], [1], [2]], batch_dims=1, axis=1), X),
     "conv over rows": (lambda x: tf.nn.conv1d(x[None], tf.ones([3, 4, 4]), 1, "SAME")[0], X),
     "pool over rows": (lambda x: tf.nn.max_pool2d(x[None, :, :, None], [3, 1], 1, "SAME")[0, :, :, 0], X),
+    "transposed conv over rows": (conv_over_rows, IMAGE),
     "resized rows": (lambda x: tf.image.resize(x[None, :, :, None], [3, 4])[0, :, :, 0], X),
     "bias for each row": (lambda x: tf.transpose(tf.nn.bias_add(tf.transpose(x), [1.0, 2.0, 3.0])), X),
     "band over rows": (lambda x: tf.linalg.band_part(x, -1, 0), X),
@@ -293,6 +309,7 @@ DEPENDENT = {
     "assertion on some": (lambda x: guarded(x, tf.reduce_any(x > 0.0)), X),
     "assertion in a branch": (guarded_other_branch, X),
     "counter": (lambda x: x + count.assign_add(1.0), X),
+    "write by control input": (ordered_write, X),
     "examples of varying length": (parsed_ragged, S),
     "split by count": (lambda x: x + tf.split(tf.range(9.0)[:, None], tf.stack([tf.shape(x)[0], -1]))[0], X),
     "list of as many items": (lambda x: tf.TensorArray(tf.float32, tf.shape(x)[0]).write(0, x).stack()[0], X),

@@ -19,12 +19,6 @@ def check(name: str, small_us: float, big_us: float) -> None:
     assert big_us <= min(MOST_TIMES * small_us, MOST_US), name
 
 
-def test_a_shared_model_costs_no_look_at_each_of_its_slots() -> None:
-    plain = core()
-    big_us = light_us(plain, Size(100, 50, 500), "shared", models=1)
-    check("light, one model everywhere", light_us(plain, ONE, "shared"), big_us)
-
-
 @pytest.mark.long
 def test_a_job_costs_the_same_at_any_size() -> None:
     plain = core()
