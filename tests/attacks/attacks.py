@@ -78,8 +78,9 @@ def junk(siege: Siege) -> None:
     bad = [right * 2, right[:-1], right[:20], b"", HEAD.pack(99, 0, 0, 0, 0, 0, 1, 0.0, 0.0) + right]
     bad += [HEAD.pack(Kind.JOB, 0, 0, 0, 0, 0, 1, seconds, 0.0) for seconds in (float("nan"), -1.0, 1e30)]
     bad += [HEAD.pack(Kind.JOB, 0, 0, 0, *sizes, 1, 1.0, 0.0) for sizes in ((1 << 31, 0), (0, 1 << 31))]
+    bad += [with_spec(1, bytes((64 << 10) + 1))]
     bad += [HEAD.pack(kind, 0, 0, 0, 0, 1, 1, 1.0, 0.0) + b"\xc1" for kind in (Kind.ASK, Kind.DONE, Kind.ANSWER)]
-    frame = siege.chance.choice([*bad, with_spec(1, bytes((64 << 10) + 1))])
+    frame = siege.chance.choice(bad)
     with client(siege) as raw:
         raw.send(*[frame] * (1 if frame else 2))
         assert is_cut_off(raw)

@@ -39,6 +39,9 @@ def test_map_and_large_inputs_are_cut_as_in_the_other_client(running: RunningPoo
     async def main() -> None:
         async with AsyncClient(running.endpoint) as client:
             x = np.arange(200, dtype=np.float32)[:, None]
+            for name in ("double", "plain"):
+                found = [result["y"].item() async for result in client.map(name, {"x": x}, in_flight=3)]
+                assert found == [2.0 * i for i in range(200)]
             assert [each["y"].item() async for each in client.map("plain", ([[i]] for i in range(50)))] == [
                 2 * i for i in range(50)
             ]
