@@ -34,6 +34,8 @@ def test_its_last_words_are_the_error_s(config: Path) -> None:
     config.write_text("[pool]\ncolour = 3\n")
     with pytest.raises((errors.InvalidConfig, errors.PoolUnreachable), match="colour"):
         pool.start(config)
+    with pytest.raises(errors.InvalidConfig, match=r"nope\.toml: is not a file; write the path"):
+        pool.start(config.with_name("nope.toml"))
     config.write_text('[pool]\ndevices = ["cpu"]\n[[model]]\nname = "m"\npath = "stub:double?load=fail"\n')
     with pytest.raises(errors.ModelFailed, match="told to fail"):
         pool.start(config)

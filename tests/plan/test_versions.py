@@ -71,6 +71,8 @@ def test_one_that_cannot_be_read_is_a_trouble_and_keeps_no_other_away(tmp_path: 
     found = look(str(tmp_path), "newest", (), None)
     assert whole(found) == [1]
     assert [each.split(str(tmp_path))[-1] for each in found.troubles] == ["/2/notes'", "/3/loop'"]
+    (tmp_path / "1" / "assets").symlink_to(tmp_path)
+    assert files_at(f"{tmp_path}/1").digest != found.versions[0].files.digest, "a folder that is linked counts"
     (tmp_path / "1" / "loop").symlink_to("loop")
     found = look(str(tmp_path), "all", (), look(str(tmp_path), "all", (), found))
     assert [(each.number, each.is_whole) for each in found.versions] == [(1, False)], "what is served stays"
