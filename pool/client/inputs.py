@@ -63,7 +63,11 @@ class Request(NamedTuple):
 
 
 def requested(model: str, **options: Unpack[Options]) -> Request:
-    request = Request(model, **options)
+    try:
+        request = Request(model, **options)
+    except TypeError:
+        unknown = ", ".join(sorted(options.keys() - Request._fields))
+        raise TypeError(f"no option is named {unknown}; there are {', '.join(Request._fields[1:])}") from None
     return request if request.version is None else request._replace(model=f"{model}@{request.version}")
 
 

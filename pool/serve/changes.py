@@ -234,6 +234,9 @@ class Changes:
             return
         self._settled = self._serving()
         if (request := self._running) is not None:
+            for name in sorted(fleet.plan.models.keys() | fleet.plan.missing.keys()):
+                if why := fleet.why_unserved(name):
+                    self._tell(f"{name} is not served: {why}")
             self._end(request)
 
     def _planned(self, facts: Facts) -> Plan:

@@ -252,6 +252,7 @@ def test_one_bad_model_of_thirty_keeps_its_slot_from_serving_it_alone(start_pool
         with pytest.raises(errors.ModelFailed, match="model bad"):
             client.run("bad", row())
         assert client.status()["pool"]["state"] == "DEGRADED"
+        assert "bad is not served: " in str(client.reload()["lines"])
 
 
 # --- GPUs -----------------------------------------------------------------------------------------------------------
