@@ -66,8 +66,7 @@ def requested(model: str, **options: Unpack[Options]) -> Request:
     try:
         request = Request(model, **options)
     except TypeError:
-        unknown = ", ".join(sorted(options.keys() - Request._fields))
-        raise TypeError(f"no option is named {unknown}; there are {', '.join(Request._fields[1:])}") from None
+        raise TypeError(f"unknown: {sorted(options.keys() - Request._fields)}; known: {Request._fields[1:]}") from None
     return request if request.version is None else request._replace(model=f"{model}@{request.version}")
 
 
