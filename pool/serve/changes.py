@@ -234,8 +234,6 @@ class Changes:
             return
         self._settled = self._serving()
         if (request := self._running) is not None:
-            names = sorted(fleet.plan.models.keys() | fleet.plan.missing.keys())
-            request.lines += [f"{name} is not served: {why}" for name in names if (why := fleet.why_unserved(name))]
             self._end(request)
 
     def _planned(self, facts: Facts) -> Plan:

@@ -101,7 +101,8 @@ class Questions:
                     yield None
                 if request.error is not None:
                     raise Refused(*request.error)
-                yield {"lines": request.lines}
+                names, why = {*self._fleet.plan.models, *self._fleet.plan.missing}, self._fleet.why_unserved
+                yield {"lines": request.lines + [f"{n} is not served: {why(n)}" for n in sorted(names) if why(n)]}
             case "placement":
                 yield from self._placement(str(arguments.get("name")), str(arguments.get("signature") or ""))
             case "status":

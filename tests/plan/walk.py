@@ -138,9 +138,6 @@ class World:
         seat.phase = self.code.LEAVING
         self.has_news = True
 
-    def why_unserved(self, name: str) -> str:
-        return "" if any(self.serves(seat, name) for seat in self.seats) else "for a reason"
-
     def serves(self, seat: Seat, name: str) -> bool:
         return seat.phase is self.code.SERVING and name in seat.models and name not in seat.failed
 
